@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "kernels/half.h"
+#include "kernels/narrow.h"
 #include "kernels/window.h"
 
 namespace opweave {
@@ -24,36 +24,36 @@ struct PoolOptions {
 
 // A rule reduces values of T: identity(), lift(x) of one input, join(a, b), and finish(a, count) of a window.
 template <class T> struct MaxRule {
-    using A = Accumulator<T>;
+    using A = wide_t<T>;
     explicit MaxRule(const PoolOptions&) {}
     static A identity() {
         return std::numeric_limits<A>::has_infinity ? -std::numeric_limits<A>::infinity() : std::numeric_limits<A>::lowest();
     }
-    A lift(T x) const { return x; }
+    A lift(T x) const { return widen(x); }
     A join(A a, A b) const { return b > a ? b : a; }
-    T finish(A a, A) const { return static_cast<T>(a); }
+    T finish(A a, A) const { return narrow<T>(a); }
 };
 
 template <class T> struct AverageRule {
-    using A = Accumulator<T>;
+    using A = wide_t<T>;
     explicit AverageRule(const PoolOptions&) {}
     static A identity() { return 0; }
-    A lift(T x) const { return x; }
+    A lift(T x) const { return widen(x); }
     A join(A a, A b) const { return a + b; }
-    T finish(A a, A count) const { return static_cast<T>(a / count); }
+    T finish(A a, A count) const { return narrow<T>(a / count); }
 };
 
 template <class T, int kPower> struct LpRule {  // kPower 0: any other power, by pow()
-    using A = Accumulator<T>;
+    using A = wide_t<T>;
     A p;
     explicit LpRule(const PoolOptions& o) : p(static_cast<A>(o.p)) {}
     static A identity() { return 0; }
     A lift(T x) const {
-        A a = std::abs(static_cast<A>(x));
+        A a = std::abs(widen(x));
         return kPower == 1 ? a : kPower == 2 ? a * a : std::pow(a, p);
     }
     A join(A a, A b) const { return a + b; }
-    T finish(A a, A) const { return static_cast<T>(kPower == 1 ? a : kPower == 2 ? std::sqrt(a) : std::pow(a, 1 / p)); }
+    T finish(A a, A) const { return narrow<T>(kPower == 1 ? a : kPower == 2 ? std::sqrt(a) : std::pow(a, 1 / p)); }
 };
 
 // How many positions each window covers along one axis, pads included or not; never those that ceil_mode adds at the end.
@@ -69,7 +69,7 @@ template <class A> std::vector<A> covered(const Axis& a, bool include_pad) {
 
 template <class T, class Rule> class Pool final : public Prepared {
   public:
-    using A = Accumulator<T>;
+    using A = wide_t<T>;
     Pool(const PoolOptions& o, const Window& w, int64_t planes) : rule_(o), w_(w), column_major_(o.column_major), indices_(o.indices), planes_(planes) {
         if (planes * w.out_size() == 0) return;
         for (int i = 0; i < 3; ++i) counts_[i] = covered<A>(w.axis[i], o.include_pad);
@@ -188,8 +188,8 @@ template <template <class> class Rule> Maker float_maker(DType dtype) {
     switch (dtype) {
         case DType::F32: return make_pool<Rule, float>;
         case DType::F64: return make_pool<Rule, double>;
-        case DType::F16: return make_pool<Rule, Half>;
-        case DType::BF16: return make_pool<Rule, BHalf>;
+        case DType::F16: return make_pool<Rule, f16>;
+        case DType::BF16: return make_pool<Rule, bf16>;
         default: throw Unsupported(std::string("pooling of ") + name_of(dtype));
     }
 }

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/half.h"
+#include "kernels/narrow.h"
 #include "kernels/window.h"
 
 namespace opweave {
@@ -28,19 +28,19 @@ template <class A, class T, class Lift, class Join> A reduce_plane(const T* x, i
 
 struct GlobalMax {
     template <class A, class T> static A of(const T* x, int64_t n, A) {
-        return reduce_plane<A>(x, n, -std::numeric_limits<A>::infinity(), [](T v) { return static_cast<A>(v); },
+        return reduce_plane<A>(x, n, -std::numeric_limits<A>::infinity(), [](T v) { return widen(v); },
                                [](A a, A b) { return b > a ? b : a; });
     }
 };
 struct GlobalAverage {
     template <class A, class T> static A of(const T* x, int64_t n, A) {
-        return reduce_plane<A>(x, n, A{0}, [](T v) { return static_cast<A>(v); }, [](A a, A b) { return a + b; }) / static_cast<A>(n);
+        return reduce_plane<A>(x, n, A{0}, [](T v) { return widen(v); }, [](A a, A b) { return a + b; }) / static_cast<A>(n);
     }
 };
 struct GlobalLp {
     template <class A, class T> static A of(const T* x, int64_t n, A p) {
         auto add = [](A a, A b) { return a + b; };
-        auto size = [](T v) { return std::abs(static_cast<A>(v)); };
+        auto size = [](T v) { return std::abs(widen(v)); };
         if (p == 1) return reduce_plane<A>(x, n, A{0}, size, add);
         if (p == 2) return std::sqrt(reduce_plane<A>(x, n, A{0}, [&](T v) { return size(v) * size(v); }, add));
         return std::pow(reduce_plane<A>(x, n, A{0}, [&](T v) { return std::pow(size(v), p); }, add), 1 / p);
@@ -53,10 +53,10 @@ template <class Rule, class T> struct GlobalPool final : Prepared {
         flops = static_cast<double>(planes * size);
     }
     void run(const Context& context, const Tensor* in, const Tensor* out) const override {
-        using A = Accumulator<T>;
+        using A = wide_t<T>;
         parallel_ranges(context.threads, planes, 65536 / std::max<int64_t>(size, 1) + 1, [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i)
-                out[0].as<T>()[i] = static_cast<T>(Rule::template of<A>(in[0].as<T>() + i * size, size, static_cast<A>(p)));
+                out[0].as<T>()[i] = narrow<T>(Rule::template of<A>(in[0].as<T>() + i * size, size, static_cast<A>(p)));
         });
     }
 };
@@ -76,8 +76,8 @@ template <class Rule> class GlobalKernel final : public Kernel {
         switch (in[0].dtype()) {
             case DType::F32: return std::make_unique<GlobalPool<Rule, float>>(planes, size, p_);
             case DType::F64: return std::make_unique<GlobalPool<Rule, double>>(planes, size, p_);
-            case DType::F16: return std::make_unique<GlobalPool<Rule, Half>>(planes, size, p_);
-            case DType::BF16: return std::make_unique<GlobalPool<Rule, BHalf>>(planes, size, p_);
+            case DType::F16: return std::make_unique<GlobalPool<Rule, f16>>(planes, size, p_);
+            case DType::BF16: return std::make_unique<GlobalPool<Rule, bf16>>(planes, size, p_);
             default: throw BadOperand(std::string("pooling of ") + name_of(in[0].dtype()));
         }
     }
