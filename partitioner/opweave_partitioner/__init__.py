@@ -1,0 +1,1 @@
+"""Splits a graph over devices: capability, cost, assign, grow, split, explain."""

@@ -1,0 +1,1 @@
+"""The `cpu` provider: a C++ core that supports everything."""

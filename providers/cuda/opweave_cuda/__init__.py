@@ -1,0 +1,1 @@
+"""The `cuda` provider (not built yet)."""

@@ -1,0 +1,1 @@
+"""The `opencl` provider (not built yet)."""
