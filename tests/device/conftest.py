@@ -44,7 +44,7 @@ class Core:
         threads: int = 1,
         constant: bool = False,
     ) -> list[Array]:
-        """The present outputs. `outputs` holds a NumPy dtype per output, None for an omitted one; default: as input 0."""
+        """The present outputs. `outputs`: a NumPy dtype per output, None for an omitted one; default: as input 0."""
         given = [None if x is None else crossing(x) for x in inputs]
         first = inputs[0]
         wanted = outputs if outputs is not None else [first.dtype if first is not None else np.float32]
@@ -102,10 +102,18 @@ def single_nodes() -> dict[str, list[NodeCase]]:
     found: dict[str, list[NodeCase]] = {}
     for test in tests:
         nodes = test.model.graph.node
-        if len(nodes) == 1 and newest(test.model) and all(numeric(a) for s in test.data_sets[0] for a in s):
-            case = NodeCase(test.name, test.model, *test.data_sets[0], test.rtol, test.atol)
+        if len(nodes) != 1 or not newest(test.model):
+            continue
+        inputs, outputs = ([plain(v) for v in values] for values in test.data_sets[0])
+        if all(numeric(a) for a in (*inputs, *outputs)):
+            case = NodeCase(test.name, test.model, inputs, outputs, test.rtol, test.atol)
             found.setdefault(nodes[0].op_type, []).append(case)
     return found
+
+
+def plain(value: Any) -> Any:
+    """Tensors of types that NumPy lacks come as messages."""
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
 def numeric(value: Any) -> bool:
