@@ -1,88 +1,14 @@
-// Activations on vectors, as epilogues of matrix products and as gates of recurrent nets. Polynomials were fitted by
-// least squares on Chebyshev nodes; every function is within a few units in the last place of the float64 value.
+// Activations on vectors, as epilogues of matrix products and as gates of recurrent nets: a choice made at run time over
+// the functions of vmath.h.
 #pragma once
 
 #include <string>
 
 #include "core/kernel.h"
-#include "kernels/simd.h"
+#include "kernels/vmath.h"
 
 namespace opweave {
 namespace OPWEAVE_ISA {
-namespace act {
-
-inline vf min(vf a, vf b) { return a < b ? a : b; }
-inline vf max(vf a, vf b) { return a > b ? a : b; }
-inline vf abs(vf x) {
-    vi bits = (vi)x & 0x7fffffff;
-    return (vf)bits;
-}
-inline vf with_sign_of(vf magnitude, vf x) { return (vf)((vi)magnitude | ((vi)x & static_cast<int32_t>(0x80000000u))); }
-
-inline vf exp(vf x) {
-    const vf shift = splat(12582912.f);  // 1.5 * 2^23: adding it rounds to an integer
-    vf bounded = x > 88.8f ? splat(88.8f) : x;  // NaN passes through
-    bounded = bounded < -87.3f ? splat(-87.3f) : bounded;
-    vf n = bounded * 1.44269504f + shift;
-    vi power = (vi)n - (vi)shift;
-    n = n - shift;
-    vf r = bounded - n * 0.693359375f;
-    r = r + n * 2.12194440e-4f;
-    vf p = splat(0.001393365f);
-    p = p * r + 0.00836318012f;
-    p = p * r + 0.0416664649f;
-    p = p * r + 0.16666577f;
-    p = p * r + 0.500000001f;
-    p = p * (r * r) + r;
-    p = p + 1.f;
-    vi half = power >> 1;  // two factors, so that 2^128 needs no exponent of its own
-    vf y = p * (vf)((half + 127) << 23) * (vf)((power - half + 127) << 23);
-    y = x > 88.7228f ? splat(__builtin_inff()) : y;
-    return x < -87.3f ? vf{} : y;
-}
-inline vf sigmoid(vf x) { return 1.f / (1.f + exp(-x)); }
-inline vf tanh(vf x) {
-    vf z = x * x;
-    vf p = splat(-0.00605369738f);
-    p = p * z + 0.020968187f;
-    p = p * z - 0.053844989f;
-    p = p * z + 0.133327328f;
-    p = p * z - 0.333333286f;
-    vf small = x + x * (z * p);
-    vf large = 1.f - 2.f / (exp(2.f * abs(x)) + 1.f);
-    return z < 0.390625f ? small : with_sign_of(large, x);
-}
-inline vf erf(vf x) {
-    vf z = x * x, a = abs(x);
-    vf p = splat(7.88249711e-05f);
-    p = p * z - 0.000801885499f;
-    p = p * z + 0.00518931194f;
-    p = p * z - 0.0268543288f;
-    p = p * z + 0.112835975f;
-    p = p * z - 0.376126269f;
-    p = p * z + 1.12837917f;
-    vf t = 1.f / (1.f + 0.5f * a);
-    vf q = splat(0.0966274253f);
-    q = q * t - 0.390629021f;
-    q = q * t + 0.442118869f;
-    q = q * t - 0.00351088211f;
-    q = q * t + 0.298730762f;
-    q = q * t + 0.273957759f;
-    q = q * t + 0.282633566f;
-    vf large = 1.f - q * t * exp(-z);
-    return a < 1.f ? x * p : with_sign_of(large, x);
-}
-inline vf softplus(vf x) {  // log(1 + exp(x)), lane by lane: rare
-    vf y;
-    for (int i = 0; i < kLanes; ++i)
-        y[i] = __builtin_log1pf(__builtin_expf(-__builtin_fabsf(x[i]))) + (x[i] > 0 ? x[i] : 0.f);
-    return y;
-}
-inline vf gelu(vf x) { return 0.5f * x * (1.f + erf(x * 0.70710678f)); }
-inline vf gelu_tanh(vf x) { return x * sigmoid(x * (1.59576912f + 0.0713548163f * (x * x))); }
-
-}  // namespace act
-
 enum class Activation : uint8_t {
     None, Relu, LeakyRelu, ThresholdedRelu, Clip, Sigmoid, Tanh, HardSigmoid, HardSwish, Silu, Gelu, GeluTanh, QuickGelu,
     Elu, Softsign, Softplus, Affine, ScaledTanh,
@@ -106,21 +32,19 @@ template <class F> inline void with_activation(const ActivationSpec& s, F&& f) {
             vf y = x < a ? splat(a) : x;
             return y > b ? splat(b) : y;
         });
-        case Activation::Sigmoid: return f([](vf x) { return act::sigmoid(x); });
-        case Activation::Tanh: return f([](vf x) { return act::tanh(x); });
-        case Activation::HardSigmoid: return f([=](vf x) { return act::min(act::max(x * a + b, vf{}), splat(1.f)); });
-        case Activation::HardSwish: return f([](vf x) {
-            return x * act::min(act::max(x * (1.f / 6.f) + 0.5f, vf{}), splat(1.f));
-        });
-        case Activation::Silu: return f([](vf x) { return x * act::sigmoid(x); });
-        case Activation::Gelu: return f([](vf x) { return act::gelu(x); });
-        case Activation::GeluTanh: return f([](vf x) { return act::gelu_tanh(x); });
-        case Activation::QuickGelu: return f([=](vf x) { return x * act::sigmoid(x * a); });
-        case Activation::Elu: return f([=](vf x) { return x < 0.f ? a * (act::exp(x) - 1.f) : x; });
-        case Activation::Softsign: return f([](vf x) { return x / (1.f + act::abs(x)); });
-        case Activation::Softplus: return f([](vf x) { return act::softplus(x); });
+        case Activation::Sigmoid: return f([](vf x) { return vsigmoid(x); });
+        case Activation::Tanh: return f([](vf x) { return vtanh(x); });
+        case Activation::HardSigmoid: return f([=](vf x) { return vhard_sigmoid(x, a, b); });
+        case Activation::HardSwish: return f([](vf x) { return vhard_swish(x); });
+        case Activation::Silu: return f([](vf x) { return vsilu(x); });
+        case Activation::Gelu: return f([](vf x) { return vgelu(x); });
+        case Activation::GeluTanh: return f([](vf x) { return vgelu_tanh(x); });
+        case Activation::QuickGelu: return f([=](vf x) { return x * vsigmoid(x * a); });
+        case Activation::Elu: return f([=](vf x) { return x < 0.f ? a * vexpm1(x) : x; });
+        case Activation::Softsign: return f([](vf x) { return x / (1.f + vabs(x)); });
+        case Activation::Softplus: return f([](vf x) { return vsoftplus(x); });
         case Activation::Affine: return f([=](vf x) { return x * a + b; });
-        case Activation::ScaledTanh: return f([=](vf x) { return a * act::tanh(x * b); });
+        case Activation::ScaledTanh: return f([=](vf x) { return a * vtanh(x * b); });
     }
 }
 
@@ -155,11 +79,11 @@ inline ActivationSpec activation_named(std::string name, bool has_alpha = false,
     throw Unsupported("no native form of the activation '" + name + "'");
 }
 
-// Reads attributes "activation", "activation_alpha", "activation_beta" (Clip: low and high bound).
+// Reads attributes "activation" and "activation_params" (alpha, beta; Clip: low and high bound), as fused operators have.
 inline ActivationSpec activation_of(const Attrs& attrs) {
-    return activation_named(attrs.text("activation", ""), attrs.has("activation_alpha"),
-                            static_cast<float>(attrs.real("activation_alpha", 0)), attrs.has("activation_beta"),
-                            static_cast<float>(attrs.real("activation_beta", 0)));
+    const std::vector<double> p = attrs.reals("activation_params");
+    return activation_named(attrs.text("activation", ""), !p.empty(), p.empty() ? 0 : static_cast<float>(p[0]), p.size() > 1,
+                            p.size() > 1 ? static_cast<float>(p[1]) : 0);
 }
 
 }  // namespace OPWEAVE_ISA

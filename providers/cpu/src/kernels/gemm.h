@@ -31,7 +31,7 @@ constexpr int kPackedRows = 6;                  // rows of a panel of PackedA; t
 
 inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// C = activation(alpha * AB + bias + residual). residual may be C itself when its stride is ldc.
+// C = activation(alpha * AB + bias + residual). The residual must not overlap C: C holds partial sums on the way.
 struct Epilogue {
     float alpha = 1;
     const float* column_bias = nullptr;  // n values
