@@ -1,0 +1,53 @@
+"""Whether a node is one that its operator set has: name, counts of inputs and outputs, attributes."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import onnx
+
+from opweave.errors import ModelError
+from opweave.read.op import Op
+
+_OWN_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
+
+
+@functools.cache
+def schema_of(op_type: str, version: int, domain: str) -> Any | None:
+    """The schema of an operator in that operator set; None for what ONNX does not define there."""
+    if version < 1 or not onnx.defs.has(op_type, domain):
+        return None
+    try:
+        return onnx.defs.get_schema(op_type, min(version, 2**31 - 1), domain)
+    except onnx.defs.SchemaError:
+        return None
+
+
+def check_op(op: Op) -> None:
+    """Raises `ModelError` for a node of ONNX's own domains that its schema does not allow."""
+    if not op.op_type:
+        raise ModelError("read a node", "it names no operator", "the model is damaged")
+    schema = schema_of(op.op_type, op.version, op.domain)
+    if schema is None:
+        if op.domain in _OWN_DOMAINS:
+            found = f"{op.domain or 'ai.onnx'} {op.version} has no such operator"
+            raise ModelError(f"read the operator {op.op_type[:80]}", found, "check its name, domain and operator set")
+        return
+    _check_counts(op, schema)
+    for name, attribute in schema.attributes.items():
+        if attribute.required and name not in op.attributes:
+            raise ModelError(f"read the operator {op.op_type}", f"no attribute {name!r}", "the operator needs it")
+
+
+def _check_counts(op: Op, schema: Any) -> None:
+    for what, values, low, high in (
+        ("inputs", op.inputs, schema.min_input, schema.max_input),
+        ("outputs", op.outputs, schema.min_output, schema.max_output),
+    ):
+        count = len(values)
+        while count and values[count - 1] is None:
+            count -= 1
+        if not low <= count <= high:
+            limits = f"{low}" if low == high else f"{low} to {high}"
+            raise ModelError(f"read the operator {op.op_type}", f"{count} {what}", f"it has {limits}")

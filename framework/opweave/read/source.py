@@ -1,0 +1,75 @@
+"""From what the user hands over to a `ModelProto` and the folder that its external data lies in."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from pathlib import Path
+
+import onnx
+from google.protobuf.message import DecodeError
+
+from opweave.errors import ModelError, UsageError
+
+_FILE_LIMIT = 2**31 - 1  # protobuf's own limit of one message
+_TOLERATED_NEWER = 20  # versions beyond the known ones that are tried, with a warning
+
+
+def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path]:
+    """The model and the folder of its external data; its versions are sane and it has a graph."""
+    if isinstance(source, onnx.ModelProto):
+        model, where, folder = source, "the model", Path()
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        model, where, folder = _parse(bytes(source), "the model"), "the model", Path()
+    elif isinstance(source, (str, os.PathLike)):
+        path = Path(source)
+        model, where, folder = _parse(_read_file(path), str(path)), str(path), path.parent
+    else:
+        raise UsageError("a model", f"found {type(source).__name__}", "give a path, bytes or an onnx.ModelProto")
+    _check_model(model, where)
+    return model, folder
+
+
+def _read_file(path: Path) -> bytes:
+    asked = f"read the model {path}"
+    try:
+        if path.is_dir():
+            raise ModelError(asked, "it is a directory", "give the path of the .onnx file")
+        if not path.exists():
+            raise ModelError(asked, "there is no such file", "check the path")
+        if not path.is_file():
+            raise ModelError(asked, "it is not a regular file", "give the path of the .onnx file")
+        nbytes = path.stat().st_size
+        if nbytes > _FILE_LIMIT:
+            raise ModelError(asked, f"{nbytes} bytes are more than protobuf reads", "store weights as external data")
+        return path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise ModelError(asked, str(error), "check the path and its permissions") from error
+
+
+def _parse(data: bytes, where: str) -> onnx.ModelProto:
+    if not data:
+        raise ModelError(f"read {where}", "it is empty", "export or download the model again")
+    try:
+        return onnx.ModelProto.FromString(data)
+    except (DecodeError, RecursionError) as error:
+        raise ModelError(
+            f"read {where}", "it is not an ONNX model, or is damaged", "export or download the model again"
+        ) from error
+
+
+def _check_model(model: onnx.ModelProto, where: str) -> None:
+    asked = f"read {where}"
+    if not model.HasField("graph"):
+        raise ModelError(asked, "it has no graph", "give an ONNX model")
+    _check_version(asked, "IR", model.ir_version, int(onnx.IR_VERSION))
+    for opset in model.opset_import:
+        if opset.domain in ("", "ai.onnx"):
+            _check_version(asked, "operator set", opset.version, onnx.defs.onnx_opset_version())
+
+
+def _check_version(asked: str, what: str, version: int, newest: int) -> None:
+    if version < 0 or version > newest + _TOLERATED_NEWER:
+        raise ModelError(asked, f"{what} version {version}", f"versions up to {newest} are known")
+    if version > newest:
+        warnings.warn(f"{asked}: {what} version {version} is newer than {newest}, the newest known", stacklevel=4)

@@ -1,0 +1,207 @@
+"""From a `TensorProto` to a constant: sizes are checked against the data that is there before anything is allocated."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from opweave.dtypes import DType
+from opweave.errors import ModelError
+from opweave.graph import Array, Constant
+from opweave.types import TensorType
+
+_DENSE_LIMIT = 1 << 30  # bytes; a sparse tensor's declared shape is all that its dense form would be allocated by
+_BITS = {DType.UINT4: 4, DType.INT4: 4, DType.FLOAT4E2M1: 4, DType.UINT2: 2, DType.INT2: 2}
+_FIELDS = {
+    DType.FLOAT32: "float_data",
+    DType.COMPLEX64: "float_data",
+    DType.FLOAT64: "double_data",
+    DType.COMPLEX128: "double_data",
+    DType.INT64: "int64_data",
+    DType.UINT32: "uint64_data",
+    DType.UINT64: "uint64_data",
+    DType.STRING: "string_data",
+}
+_FIELD_DTYPES = {"float_data": np.float32, "double_data": np.float64, "int64_data": np.int64, "uint64_data": np.uint64}
+
+
+def tensor_constant(tensor: onnx.TensorProto, folder: Path) -> tuple[Constant, TensorType]:
+    """The constant, its data not yet touched, and its type."""
+    dtype, shape = tensor_dtype(tensor), _shape(tensor)
+    count = math.prod(shape)
+    load: Callable[[], Array]
+    if tensor.data_location == onnx.TensorProto.EXTERNAL:
+        load = _external(tensor, dtype, shape, folder)
+    elif tensor.HasField("raw_data"):
+        _expect(tensor, len(tensor.raw_data), _packed_bytes(dtype, count), "bytes of raw_data")
+        load = functools.partial(_from_raw, tensor, dtype, shape)
+    else:
+        field = _FIELDS.get(dtype, "int32_data")
+        _expect(tensor, len(getattr(tensor, field)), _field_count(dtype, count), f"elements of {field}")
+        load = functools.partial(_from_field, tensor, field, dtype, shape)
+    return Constant(load, count * dtype.itemsize), TensorType(dtype, shape)
+
+
+def sparse_constant(sparse: onnx.SparseTensorProto, folder: Path) -> tuple[Constant, TensorType]:
+    """A sparse tensor as a dense constant."""
+    values, type_ = tensor_constant(sparse.values, folder)
+    indices, _ = tensor_constant(sparse.indices, folder)
+    name, shape = sparse.values.name, tuple(sparse.dims)
+    _check_shape(name, shape)
+    if math.prod(shape) * max(type_.dtype.itemsize, 8) > _DENSE_LIMIT:
+        raise _wrong(name, f"the dense form of {shape} is too large", "sparse tensors are read as dense ones")
+    dense = functools.partial(_dense, name, values, indices, type_.dtype, shape)
+    return Constant(dense(), math.prod(shape) * type_.dtype.itemsize), TensorType(type_.dtype, shape)
+
+
+def tensor_dtype(tensor: onnx.TensorProto) -> DType:
+    """The element type, known and defined."""
+    try:
+        dtype = DType(tensor.data_type)
+    except ValueError:
+        dtype = DType.UNDEFINED
+    if dtype is DType.UNDEFINED:
+        raise _wrong(tensor.name, f"element type {tensor.data_type}", "the model is damaged or newer than known")
+    return dtype
+
+
+def _shape(tensor: onnx.TensorProto) -> tuple[int, ...]:
+    shape = tuple(tensor.dims)
+    _check_shape(tensor.name, shape)
+    if tensor.HasField("segment"):
+        raise _wrong(tensor.name, "data in segments", "store the tensor in one piece")
+    return shape
+
+
+def _check_shape(name: str, shape: Sequence[int]) -> None:
+    if any(d < 0 for d in shape):
+        raise _wrong(name, f"a negative dimension in {tuple(shape)}", "the model is damaged")
+    if len(shape) > 32 or math.prod(d for d in shape if d) >= 2**60:
+        raise _wrong(name, f"{len(shape)} dimensions of {math.prod(shape)} elements", "the model is damaged")
+
+
+def _expect(tensor: onnx.TensorProto, found: int, expected: int, what: str) -> None:
+    if found != expected:
+        raise _wrong(tensor.name, f"{found} {what} where {tuple(tensor.dims)} needs {expected}", "the model is damaged")
+
+
+def _wrong(name: str, found: str, hint: str) -> ModelError:
+    return ModelError(f"read the tensor {name or '(unnamed)'}", found, hint)
+
+
+def _packed_bytes(dtype: DType, count: int) -> int:
+    bits = _BITS.get(dtype)
+    return (count * bits + 7) // 8 if bits else count * dtype.itemsize
+
+
+def _field_count(dtype: DType, count: int) -> int:
+    if dtype in (DType.COMPLEX64, DType.COMPLEX128):
+        return 2 * count
+    return _packed_bytes(dtype, count) if dtype in _BITS else count
+
+
+def _from_raw(tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...]) -> Array:
+    return decode(np.frombuffer(tensor.raw_data, np.uint8), dtype, shape)
+
+
+def decode(data: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
+    """Elements from the bytes of `raw_data` or of an external file (little endian, narrow types packed)."""
+    if dtype in _BITS:
+        return _unpack(data, dtype, math.prod(shape)).reshape(shape)
+    if dtype is DType.BOOL:
+        return (data != 0).reshape(shape)
+    array: Array = data.view(dtype.numpy).reshape(shape)
+    return array
+
+
+def _unpack(data: Array, dtype: DType, count: int) -> Array:
+    bits = _BITS[dtype]
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes: Array = ((data[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count].astype(np.uint8)
+    if dtype in (DType.INT4, DType.INT2):
+        codes = (codes << (8 - bits)).view(np.int8) >> (8 - bits)
+    unpacked: Array = codes.view(dtype.numpy)
+    return unpacked
+
+
+def _from_field(tensor: onnx.TensorProto, field: str, dtype: DType, shape: tuple[int, ...]) -> Array:
+    data = getattr(tensor, field)
+    if dtype is DType.STRING:
+        strings = [s.decode("utf-8", "surrogateescape") for s in data]
+        return np.array(strings, dtype=object).reshape(shape)
+    if field != "int32_data":
+        array = np.array(data, _FIELD_DTYPES[field])
+        return (array.view(dtype.numpy) if "COMPLEX" in dtype.name else array.astype(dtype.numpy)).reshape(shape)
+    codes = np.array(data, np.int32)
+    if dtype in _BITS:
+        return _unpack(codes.astype(np.uint8), dtype, math.prod(shape)).reshape(shape)
+    if dtype is DType.BOOL:
+        return (codes != 0).reshape(shape)
+    elements: Array = codes.astype(f"u{dtype.itemsize}").view(dtype.numpy).reshape(shape)
+    return elements
+
+
+def _external(tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], folder: Path) -> Callable[[], Array]:
+    entries = {e.key: e.value for e in tensor.external_data}
+    if dtype is DType.STRING:
+        raise _wrong(tensor.name, "strings as external data", "ONNX does not allow it")
+    path = _external_path(tensor.name, entries.get("location", ""), folder)
+    size = path.stat().st_size
+    offset = _number(tensor.name, "offset", entries.get("offset", "0"))
+    needed = _packed_bytes(dtype, math.prod(shape))
+    length = _number(tensor.name, "length", entries.get("length", str(needed)))
+    _expect(tensor, length, needed, "bytes of external data")
+    if offset + needed > size:
+        found = f"bytes {offset} to {offset + needed} of {path.name}, which has {size}"
+        raise _wrong(tensor.name, found, "the file is damaged or belongs to another model")
+    return functools.partial(_map, path, offset, needed, dtype, shape)
+
+
+def _external_path(name: str, location: str, folder: Path) -> Path:
+    inside = "external data must lie in the model's folder"
+    if not location or "\0" in location or os.path.isabs(location) or ".." in Path(location).parts:
+        raise _wrong(name, f"external data at {location!r}", inside)
+    root, path = folder.resolve(), (folder / location).resolve()
+    if not path.is_relative_to(root):
+        raise _wrong(name, f"external data at {location!r}, which links to {path}", inside)
+    try:
+        if not path.is_file():
+            raise _wrong(name, f"no file {location!r} in {root}", "put the model's external data beside it")
+    except (OSError, ValueError) as error:
+        raise _wrong(name, f"external data at {location[:100]!r}: {error}", inside) from error
+    return path
+
+
+def _number(name: str, what: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 20):
+        raise _wrong(name, f"{what} {text[:40]!r} of its external data", "the model is damaged")
+    return int(text)
+
+
+def _map(path: Path, offset: int, nbytes: int, dtype: DType, shape: tuple[int, ...]) -> Array:
+    if nbytes == 0:
+        return np.zeros(shape, dtype.numpy)
+    data: Any = np.memmap(path, np.uint8, "r", offset, (nbytes,))
+    return decode(data.view(np.ndarray), dtype, shape)
+
+
+def _dense(name: str, values: Constant, indices: Constant, dtype: DType, shape: tuple[int, ...]) -> Array:
+    where, rank = indices.array, len(shape)
+    flat = np.zeros(math.prod(shape), dtype.numpy) if dtype is not DType.STRING else np.full(math.prod(shape), "", object)
+    if where.dtype != np.int64 or where.ndim not in (1, 2) or len(where) != values.array.size:
+        raise _wrong(name, f"{where.shape} indices of {values.array.size} values", "the model is damaged")
+    limits = np.array(shape if where.ndim == 2 else [flat.size], np.int64)
+    if where.ndim == 2 and where.shape[1] != rank:
+        raise _wrong(name, f"indices of {where.shape[1]} dimensions in {shape}", "the model is damaged")
+    if ((where < 0) | (where >= limits)).any():
+        raise _wrong(name, f"indices outside {shape}", "the model is damaged")
+    at = where if where.ndim == 1 else np.ravel_multi_index(tuple(where.T), shape) if rank else np.zeros(len(where), int)
+    flat[at] = values.array.reshape(-1)
+    return flat.reshape(shape)
