@@ -10,7 +10,7 @@ import pytest
 from opweave_cpu import _core
 
 Array = np.ndarray[Any, Any]
-NODE_OPERATORS = ["MatMul", "Gemm"]
+NODE_OPERATORS = ["MatMul", "Gemm", "MatMulInteger", "QLinearMatMul"]
 FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 INTS = [np.int32, np.int64, np.uint32, np.uint64]
 # Of the largest sum of magnitudes: the sums of narrow types are rounded once.
@@ -24,6 +24,8 @@ SHAPES = [
 
 
 def test_node(core: Any, node_case: Any) -> None:
+    if "float8" in str([x.dtype for x in node_case.inputs]):
+        pytest.skip("float8 products run through the reference implementation")
     node_case.check(core)
 
 
@@ -150,3 +152,90 @@ def test_bias_must_broadcast(core: Any) -> None:
         core.run("Gemm", [np.zeros((3, 4), np.float32), np.zeros((4, 5), np.float32), np.zeros(4, np.float32)])
     with pytest.raises(_core.BadOperand):
         core.run("MatMul", [np.zeros((3, 4), np.float32), np.zeros((4, 5), np.float64)])
+
+
+BYTES = [np.uint8, np.int8]
+BYTE_SHAPES = [
+    ((3, 4), (4, 5)), ((1, 1), (1, 1)), ((7,), (7,)), ((7,), (7, 3)), ((5, 7), (7,)), ((2, 3, 7), (7, 70)),
+    ((7,), (2, 7, 3)), ((2, 3, 9), (2, 9, 5)), ((2, 1, 3, 4), (5, 4, 6)), ((65, 130), (130, 67)), ((1, 301), (301, 129)),
+    ((13, 2, 3), (13, 3, 2)), ((0, 4), (4, 5)), ((3, 0), (0, 5)), ((3, 4), (4, 0)), ((40, 515), (515, 200)),
+]  # fmt: skip
+
+
+def any_byte(dtype: Any, shape: Any, seed: int) -> Array:
+    """Values with many extremes, where 16-bit sums would saturate."""
+    limits = np.iinfo(dtype)
+    rng = np.random.default_rng(seed)
+    values = rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+    return np.where(rng.random(shape) < 0.5, rng.choice(np.array([limits.min, limits.max], dtype), shape), values)
+
+
+@pytest.mark.parametrize(("a", "b"), BYTE_SHAPES, ids=str)
+@pytest.mark.parametrize("types", [(s, t) for s in BYTES for t in BYTES], ids=str)
+@pytest.mark.parametrize("lines", ["none", "scalar", "vector", "batch"])
+def test_matmul_integer(core: Any, a: tuple[int, ...], b: tuple[int, ...], types: Any, lines: str) -> None:
+    x, y = any_byte(types[0], a, 1), any_byte(types[1], b, 2)
+    zero_shapes = {
+        "none": (None, None),
+        "scalar": ((), (1,)),
+        "vector": ((a[-2],) if len(a) > 1 else (), (b[-1],) if len(b) > 1 else ()),
+        "batch": ((*a[:-1], 1) if len(a) > 1 else (), (*b[:-2], 1, b[-1]) if len(b) > 1 else ()),
+    }[lines]
+    zeros = [None if s is None else any_byte(t, s, 3) for s, t in zip(zero_shapes, types, strict=True)]
+    column = zeros[0] if zeros[0] is None or zeros[0].ndim != 1 or len(a) == 1 else zeros[0][:, None]
+    wide_x = x.astype(np.int64) - (0 if column is None else column.astype(np.int64))
+    wide_y = y.astype(np.int64) - (0 if zeros[1] is None else zeros[1].astype(np.int64))
+    for constant in [False, True]:
+        (got,) = core.run("MatMulInteger", [x, y, *zeros], outputs=[np.int32], constant=constant, threads=2)
+        np.testing.assert_array_equal(got, wide_x @ wide_y)
+
+
+@pytest.mark.parametrize("out", BYTES)
+@pytest.mark.parametrize("scale_type", [np.float32, np.float16])
+@pytest.mark.parametrize("per_line", [False, True])
+def test_qlinear_matmul(core: Any, out: Any, scale_type: Any, per_line: bool) -> None:
+    rng = np.random.default_rng(4)
+    a, b = any_byte(np.uint8, (2, 9, 33), 5), any_byte(np.int8, (33, 40), 6)
+    sa = rng.uniform(0.01, 0.02, (2, 9, 1) if per_line else ()).astype(scale_type)
+    sb = rng.uniform(0.01, 0.02, (40,) if per_line else ()).astype(scale_type)
+    sy = rng.uniform(0.5, 1, (2, 9, 1) if per_line else ()).astype(scale_type)
+    za, zb, zy = (
+        any_byte(np.uint8, sa.shape, 7),
+        any_byte(np.int8, sb.shape, 8),
+        np.asarray(np.full(sy.shape, 100, out)),
+    )
+    total = (a.astype(np.int64) - za) @ (b.astype(np.int64) - zb)
+    exact = total * (sa.astype(np.float64) * sb / sy) + zy
+    want = np.clip(np.rint(exact), np.iinfo(out).min, np.iinfo(out).max)
+    (got,) = core.run("QLinearMatMul", [a, sa, za, b, sb, zb, sy, zy], outputs=[out])
+    assert got.dtype == out
+    assert np.all(np.abs(got - exact.clip(np.iinfo(out).min, np.iinfo(out).max)) < 0.502)
+    assert np.mean(got == want) > 0.99
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("zero", [False, True])
+def test_microsoft_quantised(core: Any, per_column: bool, bias: bool, zero: bool) -> None:
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal((3, 11, 50)).astype(np.float32)
+    b, sb = any_byte(np.int8, (50, 70), 1), rng.uniform(0.01, 0.02, 70 if per_column else 1).astype(np.float32)
+    zb = any_byte(np.int8, sb.shape, 2) if zero else None
+    add = rng.standard_normal(70).astype(np.float32) if bias else None
+    real_b = (b.astype(np.float64) - (0 if zb is None else zb.astype(np.float64))) * sb
+    (got,) = core.run("DynamicQuantizeMatMul", [x, b, sb, zb, add], domain="com.microsoft")
+    scale = (max(x.max(), 0) - min(x.min(), 0)) / 255
+    shift = np.rint(-min(x.min(), 0) / scale)
+    quantised = np.clip(np.rint(x / scale) + shift, 0, 255)
+    want = (quantised - shift) * scale @ real_b + (0 if add is None else add)
+    np.testing.assert_allclose(got, want, 1e-4, 1e-3)
+    a, sa, za = quantised.astype(np.uint8), np.array([scale], np.float32), np.array([shift], np.uint8)
+    (got,) = core.run("MatMulIntegerToFloat", [a, b, sa, sb, za, zb, add], domain="com.microsoft", outputs=[np.float32])
+    np.testing.assert_allclose(got, want, 1e-4, 1e-3)
+
+
+def test_quantised_operands_are_checked(core: Any) -> None:
+    a, b = np.zeros((3, 4), np.uint8), np.zeros((4, 5), np.uint8)
+    for zeros in [[np.zeros(2, np.uint8)], [None, np.zeros(4, np.uint8)], [np.zeros(3, np.int8)]]:
+        with pytest.raises(_core.BadOperand):
+            core.run("MatMulInteger", [a, b, *zeros], outputs=[np.int32])
