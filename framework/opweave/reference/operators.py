@@ -1,0 +1,123 @@
+"""ONNX operators that `onnx.reference` lacks or computes wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from opweave.errors import ExecutionError
+from opweave.graph import Node
+
+Array = np.ndarray[Any, Any]
+Kernel = Callable[[Sequence[Any], Mapping[str, Any]], tuple[Any, ...]]
+Implementation = Callable[..., Any]
+
+
+def plain(implementation: Implementation) -> Callable[[Node], Kernel]:
+    """Wraps `f(node, *inputs) -> array or tuple of arrays`."""
+
+    def make(node: Node) -> Kernel:
+        def run(inputs: Sequence[Any], _outer: Mapping[str, Any]) -> tuple[Any, ...]:
+            made = implementation(node, *inputs)
+            return made if isinstance(made, tuple) else (made,)
+
+        return run
+
+    return make
+
+
+def _scatter(node: Node, data: Array, indices: Array, updates: Array) -> Array:
+    """The form that ScatterElements replaced in operator set 11."""
+    axis = int(node.attributes.get("axis", 0))
+    result: Array = data.copy()
+    np.put_along_axis(result, np.where(indices < 0, indices + data.shape[axis], indices), updates, axis)
+    return result
+
+
+def _global_lp_pool(node: Node, x: Array) -> Array:
+    p = float(node.attributes.get("p", 2))
+    axes = tuple(range(2, x.ndim))
+    total: Array = np.sum(np.abs(x.astype(np.float64)) ** p, axis=axes, keepdims=True) ** (1 / p)
+    return np.asarray(total, x.dtype)
+
+
+def _max_roi_pool(node: Node, x: Array, rois: Array) -> Array:
+    """Each region (batch index, x1, y1, x2, y2), scaled and rounded, is cut into a grid and its maxima taken."""
+    height, width = (int(n) for n in node.attributes["pooled_shape"])
+    scale = float(node.attributes.get("spatial_scale", 1.0))
+    out = np.zeros((len(rois), x.shape[1], height, width), x.dtype)
+    for r, (batch, *corners) in enumerate(np.asarray(rois, np.float64)):
+        x1, y1, x2, y2 = (int(np.floor(c * scale + 0.5)) for c in corners)
+        if not 0 <= int(batch) < x.shape[0]:
+            raise ExecutionError("MaxRoiPool", f"a region names batch item {int(batch)} of {x.shape[0]}")
+        image = x[int(batch)]
+        for i, rows in enumerate(_bins(y1, y2, height, image.shape[1])):
+            for j, columns in enumerate(_bins(x1, x2, width, image.shape[2])):
+                cell = image[:, rows, columns]
+                if cell.size:
+                    out[r, :, i, j] = cell.max(axis=(1, 2))
+    return out
+
+
+def _bins(first: int, last: int, count: int, limit: int) -> list[slice]:
+    size = max(last - first + 1, 1) / count
+    edges = [(int(np.floor(i * size)) + first, int(np.ceil((i + 1) * size)) + first) for i in range(count)]
+    return [slice(min(max(a, 0), limit), min(max(b, 0), limit)) for a, b in edges]
+
+
+def _multinomial(node: Node, x: Array) -> Array:
+    """Samples of the categories of each row of logarithms of (unnormalised) probabilities."""
+    count = int(node.attributes.get("sample_size", 1))
+    seed = node.attributes.get("seed")
+    generator = np.random.default_rng(None if seed is None else abs(int(np.float32(seed).view(np.int32))))
+    weights = np.exp(x.astype(np.float64) - x.max(axis=1, keepdims=True))
+    edges = np.cumsum(weights, axis=1)
+    draws = generator.random((len(x), count)) * edges[:, -1:]
+    chosen = (draws[:, :, None] >= edges[:, None, :]).sum(axis=2)
+    return np.asarray(chosen, np.int64 if int(node.attributes.get("dtype", 6)) == 7 else np.int32)
+
+
+def _zip_map(node: Node, x: Array) -> list[dict[Any, Any]]:
+    labels = node.attributes.get("classlabels_strings") or node.attributes.get("classlabels_int64s")
+    if labels is None:
+        raise ExecutionError("ZipMap", "it has no class labels")
+    rows = x.reshape(1, -1) if x.ndim < 2 else x
+    if rows.shape[1] != len(labels):
+        raise ExecutionError("ZipMap", f"{rows.shape[1]} columns for {len(labels)} class labels")
+    return [dict(zip(labels, row, strict=True)) for row in rows]
+
+
+def _category_mapper(node: Node, x: Array) -> Array:
+    names, numbers = node.attributes["cats_strings"], node.attributes["cats_int64s"]
+    if x.dtype == object:
+        table = dict(zip(names, numbers, strict=True))
+        default = int(node.attributes.get("default_int64", -1))
+        return np.array([table.get(s, default) for s in x.ravel()], np.int64).reshape(x.shape)
+    text = dict(zip(numbers, names, strict=True))
+    other = node.attributes.get("default_string", "_Unused")
+    return np.array([text.get(int(i), other) for i in x.ravel()], object).reshape(x.shape)
+
+
+def _cast_map(node: Node, x: Mapping[Any, Any]) -> Array:
+    target = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}[
+        node.attributes.get("cast_to", "TO_FLOAT")
+    ]
+    convert: Any = str if target is object else np.dtype(target).type
+    items = {int(k): convert(v) for k, v in x.items()}
+    if node.attributes.get("map_form", "DENSE") == "DENSE":
+        return np.array([[items[k] for k in sorted(items)]], target)
+    zero: Any = "" if target is object else convert(0)
+    return np.array([[items.get(k, zero) for k in range(int(node.attributes.get("max_map", 1)))]], target)
+
+
+OPERATORS: Mapping[tuple[str, str], Callable[[Node], Kernel]] = {
+    ("", "Scatter"): plain(_scatter),
+    ("", "GlobalLpPool"): plain(_global_lp_pool),
+    ("", "MaxRoiPool"): plain(_max_roi_pool),
+    ("", "Multinomial"): plain(_multinomial),
+    ("ai.onnx.ml", "ZipMap"): plain(_zip_map),
+    ("ai.onnx.ml", "CategoryMapper"): plain(_category_mapper),
+    ("ai.onnx.ml", "CastMap"): plain(_cast_map),
+}
