@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-
+from onnx import helper, numpy_helper
 from opweave.errors import ModelError
 from opweave.graph import Graph
 from opweave.read import read_graph

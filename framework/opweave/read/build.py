@@ -19,6 +19,7 @@ from opweave.read.order import sorted_nodes
 from opweave.read.scope import FunctionKey, Scope, normal_domain, read_opsets
 from opweave.read.tensors import sparse_constant, tensor_constant
 from opweave.read.types import read_type
+from opweave.read.upgrade import is_dropped, upgrade
 from opweave.types import TensorType, Type, merge_shapes
 
 _DEPTH_LIMIT = 40  # bodies and calls within one another; protobuf's own limit allows 33 bodies
@@ -114,9 +115,10 @@ class _Builder:
                 self._constant(proto, attributes, scope)
                 return
             outputs = [self._result(name, scope, types) for name in proto.output]
-            op = Op(proto.name, domain, proto.op_type, inputs, outputs, attributes, _version(domain, scope))
-            check_op(op)
-            emitter.add(op)
+            op = Op(proto.name, domain, proto.op_type, inputs, outputs, attributes, _version(domain, scope), emitter)
+            if not is_dropped(op):
+                check_op(op)
+            upgrade(op)
         except ModelError as error:
             raise error.with_context(node=proto.name[:80] or None, op=proto.op_type[:80] or None) from error.__cause__
 
@@ -181,7 +183,7 @@ class _Builder:
         if scope.outer is None and not scope.calls:
             result = Value(name, value.type, value.constant)
             if value.constant is None:
-                emitter.emit("Identity", [value], 25, to=result)
+                emitter.emit("Identity", [value], out=result)
             value = result
         scope.values[name] = value
 

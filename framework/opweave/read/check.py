@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 
 from opweave.errors import ModelError
-from opweave.read.op import Op
+from opweave.graph import Graph
 
+if TYPE_CHECKING:
+    from opweave.read.op import Op
+
+_KINDS = {
+    "INT": int,
+    "FLOAT": float,
+    "STRING": str,
+    "TENSOR": np.ndarray,
+    "GRAPH": Graph,
+    "SPARSE_TENSOR": np.ndarray,
+}
 _OWN_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
 
 
@@ -24,6 +36,12 @@ def schema_of(op_type: str, version: int, domain: str) -> Any | None:
         return None
 
 
+def newest_version(op_type: str, domain: str = "") -> int | None:
+    """The operator set that gave an operator its newest form; None for what ONNX does not define (any more)."""
+    schema = schema_of(op_type, 2**31 - 1, domain)
+    return None if schema is None or schema.deprecated else int(schema.since_version)
+
+
 def check_op(op: Op) -> None:
     """Raises `ModelError` for a node of ONNX's own domains that its schema does not allow."""
     if not op.op_type:
@@ -35,9 +53,24 @@ def check_op(op: Op) -> None:
             raise ModelError(f"read the operator {op.op_type[:80]}", found, "check its name, domain and operator set")
         return
     _check_counts(op, schema)
+    _check_attributes(op, schema)
+
+
+def _check_attributes(op: Op, schema: Any) -> None:
     for name, attribute in schema.attributes.items():
         if attribute.required and name not in op.attributes:
             raise ModelError(f"read the operator {op.op_type}", f"no attribute {name!r}", "the operator needs it")
+        kind = attribute.type.name
+        if name in op.attributes and not _is_kind(op.attributes[name], kind):
+            found = f"the attribute {name!r} is not of the kind {kind.lower()}"
+            raise ModelError(f"read the operator {op.op_type}", found, "the model is damaged")
+
+
+def _is_kind(value: Any, kind: str) -> bool:
+    if kind in _KINDS:
+        return isinstance(value, _KINDS[kind])
+    item = _KINDS.get(kind.removesuffix("S"))
+    return item is None or (isinstance(value, list) and all(isinstance(v, item) for v in value))
 
 
 def _check_counts(op: Op, schema: Any) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from opweave.dtypes import DType
-from opweave.graph import Constant, Node, Value
+from opweave.graph import Array, Constant, Node, Value
+from opweave.read.check import newest_version
 from opweave.read.names import Names
 from opweave.types import TensorType, Type
 
@@ -25,6 +26,7 @@ class Op:
     outputs: list[Value | None]
     attributes: dict[str, Any]
     version: int
+    emitter: Emitter
 
     def input(self, index: int) -> Value | None:
         """The input, None where it is omitted."""
@@ -67,13 +69,26 @@ class Emitter:
         name = self._nodes.unique(op.name or op.op_type)
         self.nodes.append(Node(name, op.op_type, inputs, outputs, op.attributes, op.domain, op.version))
 
-    def emit(
-        self, op_type: str, inputs: Sequence[Value | None], version: int, to: Value | None = None, **attributes: Any
-    ) -> Value:
-        """A node of ai.onnx with one output, which is `to` or a new value."""
-        out = to or self.value(next((v for v in inputs if v is not None), None))
-        self.add(Op("", "", op_type, list(inputs), [out], attributes, version))
+    def node_name(self, hint: str) -> str:
+        """A new node name."""
+        return self._nodes.unique(hint)
+
+    def emit(self, op_type: str, inputs: Sequence[Value | None], out: Value | None = None, **attributes: Any) -> Value:
+        """A node of ai.onnx in its newest form, with one output, which is `out` or a new value."""
+        out = out or self.value(next((v for v in inputs if v is not None), None))
+        version = newest_version(op_type) or 0
+        self.add(Op("", "", op_type, list(inputs), [out], attributes, version, self))
         return out
+
+    def scalar_like(self, number: float, like: Value | None, hint: str = "constant") -> Value:
+        """A scalar of the element type of `like`, known or not."""
+        return self.tensor_like(np.array(number, np.float32), like, hint)
+
+    def tensor_like(self, array: Array, like: Value | None, hint: str = "constant") -> Value:
+        """A tensor converted to the element type of `like`, known or not."""
+        if like is not None and like.tensor is not None:
+            return self.constant(array.astype(like.tensor.dtype.numpy), hint=hint)
+        return self.emit("CastLike", [self.constant(array, hint=hint), like])
 
 
 def _trimmed(values: Sequence[Value | None]) -> tuple[Value | None, ...]:

@@ -113,12 +113,12 @@ def _from_raw(tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...]) ->
 
 def decode(data: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
     """Elements from the bytes of `raw_data` or of an external file (little endian, narrow types packed)."""
+    array: Array
     if dtype in _BITS:
-        return _unpack(data, dtype, math.prod(shape)).reshape(shape)
-    if dtype is DType.BOOL:
-        return (data != 0).reshape(shape)
-    array: Array = data.view(dtype.numpy).reshape(shape)
-    return array
+        array = _unpack(data, dtype, math.prod(shape))
+    else:
+        array = data != 0 if dtype is DType.BOOL else data.view(dtype.numpy)
+    return array.reshape(shape)
 
 
 def _unpack(data: Array, dtype: DType, count: int) -> Array:
@@ -136,16 +136,17 @@ def _from_field(tensor: onnx.TensorProto, field: str, dtype: DType, shape: tuple
     if dtype is DType.STRING:
         strings = [s.decode("utf-8", "surrogateescape") for s in data]
         return np.array(strings, dtype=object).reshape(shape)
+    array: Array
     if field != "int32_data":
         array = np.array(data, _FIELD_DTYPES[field])
-        return (array.view(dtype.numpy) if "COMPLEX" in dtype.name else array.astype(dtype.numpy)).reshape(shape)
+        array = array.view(dtype.numpy) if "COMPLEX" in dtype.name else array.astype(dtype.numpy)
+        return array.reshape(shape)
     codes = np.array(data, np.int32)
     if dtype in _BITS:
-        return _unpack(codes.astype(np.uint8), dtype, math.prod(shape)).reshape(shape)
-    if dtype is DType.BOOL:
-        return (codes != 0).reshape(shape)
-    elements: Array = codes.astype(f"u{dtype.itemsize}").view(dtype.numpy).reshape(shape)
-    return elements
+        array = _unpack(codes.astype(np.uint8), dtype, math.prod(shape))
+    else:
+        array = codes != 0 if dtype is DType.BOOL else codes.astype(f"u{dtype.itemsize}").view(dtype.numpy)
+    return array.reshape(shape)
 
 
 def _external(tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...], folder: Path) -> Callable[[], Array]:
