@@ -75,6 +75,16 @@ def _rules() -> dict[tuple[str, str], list[tuple[int, Rule]]]:
     return table
 
 
+def last_change(domain: str, op_type: str, version: int) -> int:
+    """The operator set that last changed an operator's form, up to `version`; 1 where none did."""
+    return max((v for v, _ in _rules().get((domain, op_type), ()) if v <= version), default=1)
+
+
+def next_change(domain: str, op_type: str, version: int) -> int:
+    """The operator set that next changes an operator's form after `version`; 2**31 where none does."""
+    return min((v for v, _ in _rules().get((domain, op_type), ()) if v > version), default=DROPPED)
+
+
 def is_dropped(op: Op) -> bool:
     """Whether ONNX no longer defines the operator in any operator set, but there is a rule for it."""
     return any(version == DROPPED for version, _ in _rules().get((op.domain, op.op_type), ()))

@@ -1,0 +1,233 @@
+"""From a graph back to ONNX, in the lowest operator set that has all its operators' forms: other engines load it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from opweave.dtypes import DType
+from opweave.errors import ModelError
+from opweave.graph import Array, Graph, Node, Value
+from opweave.read.check import schema_of
+from opweave.read.upgrade import last_change, next_change
+from opweave.types import MapType, OptionalType, SequenceType, Shape, SparseType, TensorType, Type
+
+_LOWEST_OPSET = 17  # all engines of today read it; older ones allow fewer element types
+_NEWEST = 2**31 - 1
+_IR_OF_DTYPE = {DType.UINT4: 10, DType.INT4: 10, DType.FLOAT4E2M1: 11, DType.FLOAT8E8M0: 12}
+_IR_OF_DTYPE |= {DType.UINT2: 13, DType.INT2: 13}
+_BITS = {DType.UINT4: 4, DType.INT4: 4, DType.FLOAT4E2M1: 4, DType.UINT2: 2, DType.INT2: 2}
+
+
+def to_onnx(graph: Graph) -> onnx.ModelProto:
+    """The graph as a model with its weights. Captured values become inputs; a repeated output gets a name of its own."""
+    opsets = opsets_of(graph)
+    proto = _Writer(graph).graph(graph, top=True)
+    imports = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    ir_version = max([onnx.helper.find_min_ir_version_for(imports, True), 8, *_ir_versions(graph)])
+    return onnx.helper.make_model(proto, opset_imports=imports, ir_version=ir_version, producer_name="opweave")
+
+
+def opsets_of(graph: Graph) -> dict[str, int]:
+    """The lowest version of every domain in which all of the graph's nodes have the form that they are in."""
+    low: dict[str, int] = {"": 1}
+    high: dict[str, tuple[int, str]] = {"": (_NEWEST, "")}
+    for node in graph.walk():
+        first, last = _form_range(node)
+        low[node.domain] = max(low.get(node.domain, 1), first)
+        high[node.domain] = min(high.get(node.domain, (_NEWEST, "")), (last, node.name))
+    for domain, (last, name) in high.items():
+        if low[domain] > last:
+            found = f"a node that ends with operator set {last} beside one that begins with {low[domain]}"
+            raise ModelError("export the graph", found, "no one operator set has both", node=name)
+    return {**low, "": max(low[""], min(_LOWEST_OPSET, high[""][0]))}
+
+
+def _form_range(node: Node) -> tuple[int, int]:
+    """The first and the last version of its domain in which a node may stand as it is."""
+    newest = schema_of(node.op_type, _NEWEST, node.domain)
+    if newest is None:
+        return max(node.version, 1), _NEWEST
+    changed = next_change(node.domain, node.op_type, node.version)
+    last = min(changed, int(newest.since_version) if newest.deprecated else _NEWEST + 1) - 1
+    first = version = max(1, min(node.version, last))
+    floor = last_change(node.domain, node.op_type, node.version)
+    while version >= floor:
+        schema = schema_of(node.op_type, version, node.domain)
+        if schema is None or schema.since_version < floor or not _allows(schema, node):
+            break
+        first = int(schema.since_version)
+        version = first - 1
+    return first, last
+
+
+def _allows(schema: Any, node: Node) -> bool:
+    if len(node.inputs) > schema.max_input or len(node.outputs) > schema.max_output:
+        return False
+    if any(name not in schema.attributes for name in node.attributes):
+        return False
+    pairs = [*_typed(schema.inputs, node.inputs), *_typed(schema.outputs, node.outputs)]
+    return all(v is None or v.type is None or _type_text(v.type) in formal.types for formal, v in pairs)
+
+
+def _typed(formals: Sequence[Any], values: Sequence[Value | None]) -> Iterator[tuple[Any, Value | None]]:
+    for index, value in enumerate(values):
+        yield formals[min(index, len(formals) - 1)], value
+
+
+def _type_text(type_: Type) -> str:
+    """As schemas spell types."""
+    if isinstance(type_, TensorType):
+        return f"tensor({_dtype_text(type_.dtype)})"
+    if isinstance(type_, SequenceType):
+        return f"seq({_type_text(type_.element)})"
+    if isinstance(type_, OptionalType):
+        return f"optional({_type_text(type_.element)})"
+    if isinstance(type_, MapType):
+        return f"map({_dtype_text(type_.key)},{_type_text(type_.value)})"
+    return f"sparse_tensor({_dtype_text(type_.dtype)})"
+
+
+@functools.cache
+def _dtype_text(dtype: DType) -> str:
+    return {DType.FLOAT32: "float", DType.FLOAT64: "double"}.get(dtype, str(dtype))
+
+
+def _ir_versions(graph: Graph) -> Iterator[int]:
+    for g in _graphs(graph):
+        for value in g.values.values():
+            if value.tensor is not None and value.tensor.dtype in _IR_OF_DTYPE:
+                yield _IR_OF_DTYPE[value.tensor.dtype]
+
+
+def _graphs(graph: Graph) -> Iterator[Graph]:
+    yield graph
+    for node in graph.walk():
+        yield from node.bodies.values()
+
+
+class _Writer:
+    """Writes one model. All constants stand in the outermost graph: bodies capture them."""
+
+    def __init__(self, graph: Graph) -> None:
+        self._taken = {name for g in _graphs(graph) for name in g.values}
+        self._constants = {name: v for g in _graphs(graph) for name, v in g.constants.items()}
+
+    def graph(self, graph: Graph, top: bool = False) -> onnx.GraphProto:
+        nodes = [self._node(n) for n in graph.nodes]
+        own = {v.name for v in graph.inputs} | set(graph.producers)
+        outputs = []
+        seen: set[str] = set()
+        for value in graph.outputs:
+            name = value.name
+            if name in seen or (not top and name not in set(graph.producers)):
+                name = self._fresh(name)
+                nodes.append(onnx.helper.make_node("Identity", [value.name], [name], name=name))
+            seen.add(name)
+            outputs.append(value_info(name, value.type))
+        inputs = [value_info(v.name, v.type) for v in (*graph.inputs, *(graph.captures if top else ()))]
+        shown = seen | own.difference(graph.producers)
+        infos = [value_info(n, v.type) for n, v in graph.values.items() if v.type and n in own and n not in shown]
+        weights = [tensor_proto(v.constant.array, n) for n, v in self._constants.items() if v.constant] if top else []
+        return onnx.helper.make_graph(nodes, graph.name or "graph", inputs, outputs, weights, value_info=infos)
+
+    def _fresh(self, name: str) -> str:
+        number = 1
+        while f"{name}_{number}" in self._taken:
+            number += 1
+        self._taken.add(f"{name}_{number}")
+        return f"{name}_{number}"
+
+    def _node(self, node: Node) -> onnx.NodeProto:
+        names = [[v.name if v else "" for v in values] for values in (node.inputs, node.outputs)]
+        proto = onnx.helper.make_node(node.op_type, *names, name=node.name, domain=node.domain)
+        kinds = _attribute_kinds(node)
+        for name, value in node.attributes.items():
+            if value is not None:
+                proto.attribute.append(self._attribute(name, value, kinds.get(name)))
+        return proto
+
+    def _attribute(self, name: str, value: Any, kind: int | None) -> onnx.AttributeProto:
+        converted = [self._plain(v) for v in value] if isinstance(value, (list, tuple)) else self._plain(value)
+        return onnx.helper.make_attribute(name, converted, attr_type=kind)
+
+    def _plain(self, value: Any) -> Any:
+        if isinstance(value, Graph):
+            return self.graph(value)
+        if isinstance(value, np.ndarray):
+            return tensor_proto(value, "")
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogateescape")
+        if isinstance(value, (TensorType, SequenceType, OptionalType, MapType, SparseType)):
+            return type_proto(value)
+        return value
+
+
+def _attribute_kinds(node: Node) -> Mapping[str, int]:
+    schema = schema_of(node.op_type, node.version or _NEWEST, node.domain)
+    if schema is None:
+        return {n: onnx.AttributeProto.INTS for n, v in node.attributes.items() if v == []}
+    # A sparse tensor was read as a dense one.
+    return {n: int(a.type.value) for n, a in schema.attributes.items() if a.type.name != "SPARSE_TENSOR"}
+
+
+def tensor_proto(array: Array, name: str) -> onnx.TensorProto:
+    """A tensor with its data, narrow types packed."""
+    dtype = DType.of(array.dtype)
+    proto = onnx.TensorProto(name=name, data_type=int(dtype), dims=array.shape)
+    if dtype is DType.STRING:
+        proto.string_data.extend(str(s).encode("utf-8", "surrogateescape") for s in array.ravel())
+    elif dtype in _BITS:
+        proto.raw_data = _pack(array, _BITS[dtype]).tobytes()
+    else:
+        proto.raw_data = array.tobytes()
+    return proto
+
+
+def _pack(array: Array, bits: int) -> Array:
+    per_byte = 8 // bits
+    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
+    codes = np.pad(codes, (0, -len(codes) % per_byte)).reshape(-1, per_byte)
+    shifted = codes << np.arange(0, 8, bits, dtype=np.uint8)
+    packed: Array = np.bitwise_or.reduce(shifted, axis=1)
+    return packed
+
+
+def value_info(name: str, type_: Type | None) -> onnx.ValueInfoProto:
+    """A value's declaration; without a type where none is known."""
+    info = onnx.ValueInfoProto(name=name)
+    if type_ is not None:
+        info.type.CopyFrom(type_proto(type_))
+    return info
+
+
+def type_proto(type_: Type) -> onnx.TypeProto:
+    """A type as ONNX writes it."""
+    proto = onnx.TypeProto()
+    if isinstance(type_, (TensorType, SparseType)):
+        tensor = proto.tensor_type if isinstance(type_, TensorType) else proto.sparse_tensor_type
+        tensor.elem_type = int(type_.dtype)
+        _write_shape(tensor, type_.shape)
+    elif isinstance(type_, MapType):
+        proto.map_type.key_type = int(type_.key)
+        proto.map_type.value_type.CopyFrom(type_proto(type_.value))
+    else:
+        container = proto.sequence_type if isinstance(type_, SequenceType) else proto.optional_type
+        container.elem_type.CopyFrom(type_proto(type_.element))
+    return proto
+
+
+def _write_shape(tensor: Any, shape: Shape | None) -> None:
+    if shape is None:
+        return
+    tensor.shape.SetInParent()
+    for dim in shape:
+        written = tensor.shape.dim.add()
+        if isinstance(dim, int):
+            written.dim_value = dim
+        elif dim is not None:
+            written.dim_param = dim
