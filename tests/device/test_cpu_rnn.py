@@ -198,3 +198,31 @@ def test_operands_are_checked(core: Any) -> None:
     for length in [-1, 5]:
         with pytest.raises(_core.BadOperand):
             core.run("LSTM", [*good[:4], np.array([1, length], np.int32)])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+@pytest.mark.parametrize("direction", sorted(DIRECTIONS))
+@pytest.mark.parametrize("per_column", [False, True])
+def test_dynamic_quantize_lstm(core: Any, dtype: Any, direction: str, per_column: bool) -> None:
+    dirs, n, rng = DIRECTIONS[direction], 20, np.random.default_rng(1)
+    x, _, _, bias, lengths, h, c, peephole = operands("LSTM", 6, 3, 12, n, dirs, True)
+    limits = np.iinfo(dtype)
+    shape = (dirs, 4 * n) if per_column else (dirs,)
+    quantised: list[Any] = []
+    real: list[Array] = []
+    for k in [12, n]:
+        weights = rng.integers(limits.min, limits.max, (dirs, k, 4 * n), dtype)
+        scale = rng.uniform(0.002, 0.004, shape).astype(np.float32)
+        zero = rng.integers(limits.min, limits.max, shape, dtype) // 4
+        column = (lambda v: v[:, None, :]) if per_column else (lambda v: v[:, None, None])
+        real.append(((weights.astype(np.float64) - column(zero)) * column(scale)).swapaxes(1, 2))
+        quantised.append((weights, scale, zero))
+    (w, *w_scale), (r, *r_scale) = quantised
+    given = [x, w, r, bias, lengths, h, c, peephole, *w_scale, *r_scale]
+    want = reference("LSTM", [x, *real, bias, lengths, h, c, peephole], {"direction": direction}, USUAL["LSTM"] * dirs)
+    for constant in [False, True]:
+        attrs = {"direction": direction, "hidden_size": n}
+        got = core.run("DynamicQuantizeLSTM", given, attrs, [np.float32] * 3, domain="com.microsoft", constant=constant)
+        for g, v in zip(got, want, strict=True):
+            np.testing.assert_allclose(g, v, 0, 0.05)
+            assert np.sqrt(np.mean((g - v) ** 2)) < 0.01
