@@ -1,0 +1,81 @@
+"""What is known of the values seen so far."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field, replace
+
+from opweave.dtypes import DType
+from opweave.graph import Array, Constant, Value
+from opweave.types import TensorType, Type
+
+SMALL = 1 << 20
+"""Bytes of a constant that folding may read or make."""
+
+
+@dataclass
+class Scope:
+    """The best knowledge of each value by name; a body's scope sees its outer one and does not change it.
+
+    `strict` is False where nodes may never run: there, contradictions are left for the run to find.
+    """
+
+    values: MutableMapping[str, Value] = field(default_factory=dict)
+    strict: bool = True
+
+    def body(self) -> Scope:
+        return Scope(ChainMap({}, self.values), strict=False)
+
+    def resolve(self, value: Value | None) -> Value | None:
+        """The value that stands for `value` from here on: typed, constant, or another one altogether."""
+        if value is None:
+            return None
+        known = self.values.get(value.name)
+        if known is not None:
+            return known
+        return self.declare(value)
+
+    def present(self, value: Value) -> Value:
+        """`resolve` of a value that is there."""
+        resolved = self.resolve(value)
+        assert resolved is not None
+        return resolved
+
+    def declare(self, value: Value) -> Value:
+        """A value that no node has written yet: a constant, or a capture of an unknown scope."""
+        if value.constant is not None and value.type is None:
+            value = replace(value, type=_constant_type(value.constant))
+        self.values[value.name] = value
+        return value
+
+    def write(self, value: Value, value_type: Type | None) -> Value:
+        """A node's output. What the model declares is believed only for the element type: exporters err in shapes."""
+        declared = value.tensor
+        if value_type is None and declared is not None:
+            value_type = TensorType(declared.dtype)
+        elif value_type is None:
+            value_type = value.type
+        self.values[value.name] = made = Value(value.name, value_type)
+        return made
+
+    def write_constant(self, value: Value, array: Array) -> Value:
+        """An output whose data is known."""
+        constant = Constant(array)
+        self.values[value.name] = made = Value(value.name, _constant_type(constant), constant)
+        return made
+
+    def alias(self, value: Value, other: Value) -> None:
+        """From here on `other` is read wherever `value` was."""
+        self.values[value.name] = other
+
+
+def _constant_type(constant: Constant) -> TensorType:
+    return TensorType(DType.of(constant.array.dtype), tuple(constant.array.shape))
+
+
+def small_data(value: Value | None) -> Array | None:
+    """The data of a small constant."""
+    if value is None or value.constant is None or value.constant.nbytes > SMALL:
+        return None
+    return value.constant.array
