@@ -97,7 +97,7 @@ void gemm_filled(const PackedA& a, int64_t n, const FillPanel& fill, float* c, i
 void apply_epilogue(const Epilogue& epilogue, int64_t rows, int64_t columns, float* c, int64_t ldc);
 
 // 64-byte aligned memory of this thread, at least nbytes, kept and reused. Different `slot`s (0..3) do not overlap; a
-// caller must not call anything that uses the same slot while it still needs its content. Slots 0 and 1 belong to gemm.
+// caller must not call anything that uses the same slot while it still needs its content. Slot 0 belongs to gemm_filled().
 void* scratch(int slot, size_t nbytes);
 
 }  // namespace OPWEAVE_ISA
