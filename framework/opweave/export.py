@@ -11,16 +11,16 @@ import onnx
 
 from opweave.dtypes import DType
 from opweave.errors import ModelError
-from opweave.graph import Array, Graph, Node, Value
+from opweave.graph import Graph, Node, Value
+from opweave.protos import tensor_proto, type_proto
 from opweave.read.check import schema_of
 from opweave.read.upgrade import last_change, next_change
-from opweave.types import MapType, OptionalType, SequenceType, Shape, SparseType, TensorType, Type
+from opweave.types import MapType, OptionalType, SequenceType, SparseType, TensorType, Type
 
 _LOWEST_OPSET = 17  # all engines of today read it; older ones allow fewer element types
 _NEWEST = 2**31 - 1
 _IR_OF_DTYPE = {DType.UINT4: 10, DType.INT4: 10, DType.FLOAT4E2M1: 11, DType.FLOAT8E8M0: 12}
 _IR_OF_DTYPE |= {DType.UINT2: 13, DType.INT2: 13}
-_BITS = {DType.UINT4: 4, DType.INT4: 4, DType.FLOAT4E2M1: 4, DType.UINT2: 2, DType.INT2: 2}
 
 
 def to_onnx(graph: Graph) -> onnx.ModelProto:
@@ -111,11 +111,15 @@ def _graphs(graph: Graph) -> Iterator[Graph]:
 
 
 class _Writer:
-    """Writes one model. All constants stand in the outermost graph: bodies capture them."""
+    """Writes one model. A constant stands in the graph that uses it; one of several graphs stands in the outermost."""
 
     def __init__(self, graph: Graph) -> None:
         self._taken = {name for g in _graphs(graph) for name in g.values}
-        self._constants = {name: v for g in _graphs(graph) for name, v in g.constants.items()}
+        users: dict[str, list[Graph]] = {}
+        for g in _graphs(graph):
+            for name in g.constants:
+                users.setdefault(name, []).append(g)
+        self._shared = {n: graphs[0].constants[n] for n, graphs in users.items() if len(graphs) > 1}
 
     def graph(self, graph: Graph, top: bool = False) -> onnx.GraphProto:
         nodes = [self._node(n) for n in graph.nodes]
@@ -132,7 +136,8 @@ class _Writer:
         inputs = [value_info(v.name, v.type) for v in (*graph.inputs, *(graph.captures if top else ()))]
         shown = seen | own.difference(graph.producers)
         infos = [value_info(n, v.type) for n, v in graph.values.items() if v.type and n in own and n not in shown]
-        weights = [tensor_proto(v.constant.array, n) for n, v in self._constants.items() if v.constant] if top else []
+        constants = {n: v for n, v in graph.constants.items() if n not in self._shared} | (self._shared if top else {})
+        weights = [tensor_proto(v.constant.array, n) for n, v in constants.items() if v.constant is not None]
         return onnx.helper.make_graph(nodes, graph.name or "graph", inputs, outputs, weights, value_info=infos)
 
     def _fresh(self, name: str) -> str:
@@ -175,59 +180,9 @@ def _attribute_kinds(node: Node) -> Mapping[str, int]:
     return {n: int(a.type.value) for n, a in schema.attributes.items() if a.type.name != "SPARSE_TENSOR"}
 
 
-def tensor_proto(array: Array, name: str) -> onnx.TensorProto:
-    """A tensor with its data, narrow types packed."""
-    dtype = DType.of(array.dtype)
-    proto = onnx.TensorProto(name=name, data_type=int(dtype), dims=array.shape)
-    if dtype is DType.STRING:
-        proto.string_data.extend(str(s).encode("utf-8", "surrogateescape") for s in array.ravel())
-    elif dtype in _BITS:
-        proto.raw_data = _pack(array, _BITS[dtype]).tobytes()
-    else:
-        proto.raw_data = array.tobytes()
-    return proto
-
-
-def _pack(array: Array, bits: int) -> Array:
-    per_byte = 8 // bits
-    codes = np.ascontiguousarray(array).reshape(-1).view(np.uint8) & ((1 << bits) - 1)
-    codes = np.pad(codes, (0, -len(codes) % per_byte)).reshape(-1, per_byte)
-    shifted = codes << np.arange(0, 8, bits, dtype=np.uint8)
-    packed: Array = np.bitwise_or.reduce(shifted, axis=1)
-    return packed
-
-
 def value_info(name: str, type_: Type | None) -> onnx.ValueInfoProto:
     """A value's declaration; without a type where none is known."""
     info = onnx.ValueInfoProto(name=name)
     if type_ is not None:
         info.type.CopyFrom(type_proto(type_))
     return info
-
-
-def type_proto(type_: Type) -> onnx.TypeProto:
-    """A type as ONNX writes it."""
-    proto = onnx.TypeProto()
-    if isinstance(type_, (TensorType, SparseType)):
-        tensor = proto.tensor_type if isinstance(type_, TensorType) else proto.sparse_tensor_type
-        tensor.elem_type = int(type_.dtype)
-        _write_shape(tensor, type_.shape)
-    elif isinstance(type_, MapType):
-        proto.map_type.key_type = int(type_.key)
-        proto.map_type.value_type.CopyFrom(type_proto(type_.value))
-    else:
-        container = proto.sequence_type if isinstance(type_, SequenceType) else proto.optional_type
-        container.elem_type.CopyFrom(type_proto(type_.element))
-    return proto
-
-
-def _write_shape(tensor: Any, shape: Shape | None) -> None:
-    if shape is None:
-        return
-    tensor.shape.SetInParent()
-    for dim in shape:
-        written = tensor.shape.dim.add()
-        if isinstance(dim, int):
-            written.dim_value = dim
-        elif dim is not None:
-            written.dim_param = dim

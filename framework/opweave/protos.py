@@ -83,7 +83,7 @@ def _read_dim(dim: Any) -> Dim:
 def tensor_proto(array: np.ndarray[Any, Any], name: str = "") -> TensorProto:
     """ONNX's message for a tensor, with its data."""
     if array.dtype == object:
-        strings = [s if isinstance(s, bytes) else str(s).encode() for s in array.ravel()]
+        strings = [s if isinstance(s, bytes) else str(s).encode(errors="surrogateescape") for s in array.ravel()]
         return onnx.helper.make_tensor(name, TensorProto.STRING, array.shape, strings)
     return onnx.numpy_helper.from_array(array, name)
 

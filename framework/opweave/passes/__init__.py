@@ -1,12 +1,63 @@
-"""Device-neutral passes: each takes a graph and returns one that computes the same."""
+"""Device-neutral passes, run in order; each takes a graph and returns one that computes the same.
+
+A pass that meets a value that it does not understand leaves it alone. More of them apply where types are known: a graph
+may be optimised again once it is specialised.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
+from opweave.errors import UsageError
 from opweave.graph import Graph
+from opweave.passes.activations import gelu, hard_swish, swish
+from opweave.passes.chains import cast_chain, reshape_chain, transpose_chain
+from opweave.passes.conv import fold_affine
+from opweave.passes.cse import share_common
+from opweave.passes.dead import remove_dead
+from opweave.passes.identity import identity
+from opweave.passes.normalise import layer_normalization, rms_normalization
+from opweave.passes.rewrite import Match, names_of, rewrite
+from opweave.read.names import Names
+
+Pass = Callable[[Graph, Names], Graph]
+
+
+def _of(match: Match) -> Pass:
+    return lambda graph, names: rewrite(graph, match, names)
+
+
+PASSES: tuple[tuple[str, Pass], ...] = (
+    ("dead", remove_dead),
+    ("identity", _of(identity)),
+    ("cse", share_common),
+    ("transpose_chain", _of(transpose_chain)),
+    ("reshape_chain", _of(reshape_chain)),
+    ("cast_chain", _of(cast_chain)),
+    ("fold_affine", _of(fold_affine)),
+    ("gelu", _of(gelu)),
+    ("swish", _of(swish)),
+    ("hard_swish", _of(hard_swish)),
+    ("layer_normalization", _of(layer_normalization)),
+    ("rms_normalization", _of(rms_normalization)),
+)
+"""The passes by name, in the order that they run in."""
+
+_ROUNDS = 4  # of all passes, while they change something: one makes work for another
 
 
 def optimise(graph: Graph, without: Collection[str] = ()) -> Graph:
-    """The graph after every pass but those named."""
-    return graph if not without else graph
+    """The graph after every pass but those named in `without`."""
+    unknown = set(without) - {name for name, _ in PASSES}
+    if unknown:
+        known = ", ".join(name for name, _ in PASSES)
+        raise UsageError("leave out passes", f"found {', '.join(sorted(unknown))}", f"the passes are {known}")
+    names = names_of(graph)
+    for _ in range(_ROUNDS):
+        before = graph
+        for name, run in PASSES:
+            if name not in without:
+                graph = run(graph, names)
+        if graph is before:
+            break
+    return remove_dead(graph, names) if "dead" not in without else graph
