@@ -9,6 +9,7 @@ import numpy as np
 
 from opweave.errors import ExecutionError
 from opweave.graph import Graph, Node, Value
+from opweave.reference.flex_attention import flex_attention
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[[Sequence[Any], Mapping[str, Any]], tuple[Any, ...]]
@@ -149,6 +150,14 @@ def _sequence_map(node: Node) -> Kernel:
     return run
 
 
+def _flex_attention(node: Node) -> Kernel:
+    def modify(name: str, x: Array, outer: Mapping[str, Any]) -> Array:
+        body = node.attributes.get(name)
+        return x if body is None else np.asarray(_run(body, [x], outer)[0], x.dtype)
+
+    return lambda inputs, outer: (flex_attention(node, modify, inputs, outer),)
+
+
 def _pass(_node: Node) -> Kernel:
     return lambda inputs, _outer: (inputs[0] if inputs else None,)
 
@@ -171,6 +180,7 @@ OPERATORS: Mapping[tuple[str, str], Callable[[Node], Kernel]] = {
     ("", "Loop"): _loop,
     ("", "Scan"): _scan,
     ("", "SequenceMap"): _sequence_map,
+    ("ai.onnx.preview", "FlexAttention"): _flex_attention,
     ("", "Optional"): _pass,
     ("", "OptionalHasElement"): _optional_has_element,
     ("", "OptionalGetElement"): _optional_get_element,

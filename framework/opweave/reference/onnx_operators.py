@@ -24,6 +24,8 @@ _PACKAGES = {
 
 def find(node: Node) -> Kernel | None:
     """The implementation of the node's form; None where ONNX has none."""
+    if node.bodies:
+        return None  # ONNX's classes would evaluate bodies by themselves
     implementation = _implementation(node.domain, node.op_type, node.version)
     if implementation is not None:
         operator = implementation(node_proto(node), _run_parameters())
