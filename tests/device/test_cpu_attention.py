@@ -8,10 +8,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 from onnx.reference.ops.op_attention import _compute_attention
+from onnx.reference.ops.op_rotary_embedding import rotary_embedding
 from opweave_cpu import _core
 
 Array = np.ndarray[Any, Any]
-NODE_OPERATORS = ["Attention"]
+NODE_OPERATORS = ["Attention", "RotaryEmbedding"]
 
 
 def test_node(core: Any, node_case: Any) -> None:
@@ -141,3 +142,33 @@ def test_operands_are_checked(core: Any) -> None:
     ]:  # fmt: skip
         with pytest.raises(_core.BadOperand):
             core.run("Attention", bad)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("rotated", [0, 6])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_rotary(core: Any, dtype: Any, interleaved: int, rotated: int, rank: int) -> None:
+    x = normal(2, 3, 5, 8) if rank == 4 else normal(2, 5, 24)
+    half = (rotated or 8) // 2
+    attrs = {"interleaved": interleaved, "rotary_embedding_dim": rotated, "num_heads": 3}
+    positions = np.array([[4, 3, 2, 1, 0], [6, 6, 0, 5, 1]])
+    tables = [normal(7, half, seed=i) for i in range(2)], [normal(2, 5, half, seed=i) for i in range(2)]
+    tolerance = {2: 2e-2, 4: 1e-5, 8: 1e-5}[np.dtype(dtype).itemsize]
+    for given in [[*tables[0], positions], tables[1]]:
+        cast = [a.astype(dtype) if a.dtype == np.float32 else a for a in [x, *given]]
+        wide = [a.astype(np.float64) if a.dtype == dtype else a for a in cast]
+        (got,) = core.run("RotaryEmbedding", cast, attrs)
+        np.testing.assert_allclose(got.astype(np.float64), rotary_embedding(*wide, **attrs), tolerance, tolerance)
+    (got,) = core.run("RotaryEmbedding", [x, positions, *tables[0]], attrs, domain="com.microsoft")
+    np.testing.assert_allclose(got, rotary_embedding(x, *tables[0], positions, **attrs), 1e-5, 1e-5)
+    (got,) = core.run("RotaryEmbedding", [x, positions[0, 2:3], *tables[0]], attrs, domain="com.microsoft")
+    run = np.broadcast_to(np.arange(2, 7), (2, 5))
+    np.testing.assert_allclose(got, rotary_embedding(x, *tables[0], run, **attrs), 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("position", [-1, 7])
+def test_rotary_positions_are_checked(core: Any, position: int) -> None:
+    tables = [normal(7, 4), normal(7, 4)]
+    with pytest.raises(_core.BadOperand):
+        core.run("RotaryEmbedding", [normal(1, 2, 1, 8), *tables, np.array([[position]])])

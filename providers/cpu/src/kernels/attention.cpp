@@ -26,23 +26,6 @@ struct AttentionSpec {
     bool has_input[kInputs] = {}, has_output[kOutputs] = {};
 };
 
-// A tensor as [samples, heads, length, size], whatever way it is laid out.
-struct HeadShape {
-    int64_t samples, heads, length, size;
-    bool packed;  // [samples, length, heads * size]
-    Shape as_cache(int64_t past) const { return {samples, heads, past + length, size}; }
-    template <class T> Heads<T> over(T* data) const {
-        if (packed) return {data, length * heads * size, size, heads * size};
-        return {data, heads * length * size, length * size, size};
-    }
-};
-HeadShape head_shape(const Shape& s, int64_t heads, const char* name) {
-    if (s.rank == 4) return {s[0], s[1], s[2], s[3], false};
-    if (s.rank != 3 || heads <= 0 || s[2] % heads != 0)
-        throw BadOperand(std::string(name) + " of shape " + s.str() + " is not made of " + std::to_string(heads) + " heads");
-    return {s[0], heads, s[1], s[2] / heads, true};
-}
-
 // float32 of a tensor: its own data, or converted into `held`.
 const float* floats(const TensorDesc& desc, const void* data, std::vector<float>& held) {
     if (desc.dtype == DType::F32) return static_cast<const float*>(data);

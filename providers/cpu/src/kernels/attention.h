@@ -16,6 +16,23 @@ template <class T> struct Heads {
     T* at(int64_t b, int64_t h, int64_t i = 0) const { return data + b * batch + h * head + i * row; }
 };
 
+// A tensor as [samples, heads, length, size], whatever way it is laid out.
+struct HeadShape {
+    int64_t samples, heads, length, size;
+    bool packed;  // [samples, length, heads * size], else [samples, heads, length, size]
+    Shape as_cache(int64_t past) const { return {samples, heads, past + length, size}; }
+    template <class T> Heads<T> over(T* data) const {
+        if (packed) return {data, length * heads * size, size, heads * size};
+        return {data, heads * length * size, length * size, size};
+    }
+};
+inline HeadShape head_shape(const Shape& s, int64_t heads, const char* name) {
+    if (s.rank == 4) return {s[0], s[1], s[2], s[3], false};
+    if (s.rank != 3 || heads <= 0 || s[2] % heads != 0)
+        throw BadOperand(std::string(name) + " of shape " + s.str() + " is not made of " + std::to_string(heads) + " heads");
+    return {s[0], heads, s[1], s[2] / heads, true};
+}
+
 // Added to the scores (bias), or which of them count (allowed); at most one of the two is set. Columns from `length` on
 // do not count.
 struct ScoreMask {

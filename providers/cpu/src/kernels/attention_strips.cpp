@@ -94,12 +94,12 @@ class Strip {
         e.alpha = t_.scale;
         const ActivationSpec cap{Activation::ScaledTanh, t_.softcap, 1 / t_.softcap};
         const bool raw = t_.scores && t_.stage == ScoreOutput::Raw;
-        if (t_.softcap != 0 && !raw) e.activation = cap;
+        if (t_.softcap > 0 && !raw) e.activation = cap;
         const float* q = t_.q.at(b_, h_, first_);
         if (panels_.keys) gemm(rows_, columns_, t_.size, q, t_.q.row, BView::packed(panels_.keys, t_.size), s_, columns_, e, 1);
         else product(rows_, columns_, t_.size, {q, {t_.q.row, 1}}, {t_.k.at(b_, kv_head_), {1, t_.k.row}}, s_, columns_, e, 1);
         for (int64_t r = 0; r < rows_; ++r) emit(ScoreOutput::Raw, r);
-        if (t_.softcap != 0 && raw) activate(cap, s_, s_, rows_ * columns_);
+        if (t_.softcap > 0 && raw) activate(cap, s_, s_, rows_ * columns_);
         for (int64_t r = 0; r < rows_; ++r) emit(ScoreOutput::Capped, r);
     }
     void normalize(int64_t r) const {

@@ -1,0 +1,88 @@
+"""Operators of domain com.microsoft on the `cpu` provider against NumPy and ONNX Runtime."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+from opweave_cpu import _core
+
+Array = np.ndarray[Any, Any]
+DOMAIN = "com.microsoft"
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
+
+
+def gelu(x: Array) -> Array:
+    return 0.5 * x * (1 + np.vectorize(math.erf)(x / math.sqrt(2)))
+
+
+def gelu_tanh(x: Array) -> Array:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def check(core: Any, op: str, given: list[Array | None], attrs: dict[str, Any], outputs: list[Any]) -> None:
+    """Against ONNX Runtime; `outputs` as for `core.run`."""
+    ort = pytest.importorskip("onnxruntime")
+    names = ["" if a is None else f"i{i}" for i, a in enumerate(given)]
+    produced = ["" if d is None else f"o{i}" for i, d in enumerate(outputs)]
+    node = helper.make_node(op, names, produced, domain=DOMAIN, **attrs)
+    feeds = {n: a for n, a in zip(names, given, strict=True) if a is not None}
+    info = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape) for n, a in feeds.items()
+    ]
+    results = [helper.make_tensor_value_info(n, 1, None) for n in produced if n]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(DOMAIN, 1)]
+    model = helper.make_model(helper.make_graph([node], "g", info, results), opset_imports=opsets, ir_version=8)
+    want = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, feeds)
+    for threads in [1, 2]:
+        got = core.run(op, given, attrs, outputs, domain=DOMAIN, threads=threads)
+        for g, w in zip(got, want, strict=True):
+            assert g.shape == w.shape
+            np.testing.assert_allclose(g, w, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
+def test_gelus(core: Any, dtype: Any) -> None:
+    x, bias = (4 * normal(3, 5, 33)).astype(dtype), normal(33).astype(dtype)
+    wide, total = x.astype(np.float64), x.astype(np.float64) + bias
+    tolerance = 2e-3 if dtype is np.float16 else 1e-6
+    for op, given, want in [
+        ("Gelu", [x], gelu(wide)), ("FastGelu", [x], gelu_tanh(wide)), ("FastGelu", [x, bias], gelu_tanh(total)),
+        ("BiasGelu", [x, bias], gelu(total)), ("QuickGelu", [x], wide / (1 + np.exp(-1.702 * wide))),
+    ]:  # fmt: skip
+        (got,) = core.run(op, given, domain=DOMAIN)
+        np.testing.assert_allclose(got.astype(np.float64), want, tolerance, tolerance)
+
+
+@pytest.mark.parametrize("skip", [(3, 7, 40), (1, 7, 40), (7, 40)])
+@pytest.mark.parametrize("parts", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_skip_layer_normalization(core: Any, skip: tuple[int, ...], parts: tuple[int, int]) -> None:
+    given = [normal(3, 7, 40), normal(*skip, seed=1), normal(40, seed=2)]
+    beta, bias = (normal(40, seed=3 + i) if p else None for i, p in enumerate(parts))
+    for outputs in [[np.float32], [np.float32, None, None, np.float32]]:
+        check(core, "SkipLayerNormalization", [*given, beta, bias], {"epsilon": 1e-5}, outputs)
+        check(core, "SkipSimplifiedLayerNormalization", [*given, bias], {"epsilon": 1e-5}, outputs)
+
+
+def test_skip_statistics_and_narrow_types(core: Any) -> None:
+    x, skip, gamma = normal(4, 9), normal(4, 9, seed=1), normal(9, seed=2)
+    _, mean, inverse = core.run("SkipLayerNormalization", [x, skip, gamma], {}, [np.float32] * 3, domain=DOMAIN)
+    total = x.astype(np.float64) + skip
+    np.testing.assert_allclose(mean, total.mean(1, keepdims=True), 1e-5, 1e-6)
+    np.testing.assert_allclose(inverse, 1 / total.std(1, keepdims=True), 1e-5)
+    narrow = [a.astype(np.float16) for a in (x, skip, gamma)]
+    (got,) = core.run("SkipLayerNormalization", narrow, domain=DOMAIN)
+    (want,) = core.run("SkipLayerNormalization", [a.astype(np.float32) for a in narrow], domain=DOMAIN)
+    np.testing.assert_allclose(got, want, 2e-3, 2e-3)
+
+
+@pytest.mark.parametrize("skip", [(3, 6, 40), (3, 7, 1), (2, 7, 40), (40,)])
+def test_skip_must_fit(core: Any, skip: tuple[int, ...]) -> None:
+    with pytest.raises(_core.BadOperand):
+        core.run("SkipLayerNormalization", [normal(3, 7, 40), normal(*skip), normal(40)], domain=DOMAIN)
