@@ -18,7 +18,7 @@ from opweave.graph import Node, Value
 from opweave.protos import node_proto, read_type, schema_of, tensor_proto, type_proto
 from opweave.specialise import rules
 from opweave.specialise.scope import small_data
-from opweave.types import Type
+from opweave.types import TensorType, Type
 
 _VALUE_LIMIT = 4096
 _NEEDS_DATA = frozenset(
@@ -42,13 +42,18 @@ def infer(node: Node, strict: bool = True) -> Sequence[Type | None]:
             return rule(node, inputs)
         return from_schema(node, inputs)
     except (onnx.shape_inference.InferenceError, rules.Contradiction) as e:
-        known = all(t is not None for t, v in zip(inputs, node.inputs, strict=True) if v is not None)
+        known = all(_is_static(t) for t, v in zip(inputs, node.inputs, strict=True) if v is not None)
         if not strict or not known:
             return ()
         operands = ", ".join("-" if v is None else str(v) for v in node.inputs)
         raise ModelError(
             f"the operands of {node.operator}: {operands}", _reason(e), node=node.name, op=node.operator
         ) from e
+
+
+def _is_static(value_type: Type | None) -> bool:
+    """Where sizes are missing, ONNX's inference takes some for zero and finds contradictions that are none."""
+    return isinstance(value_type, TensorType) and value_type.is_static
 
 
 def _reason(error: Exception) -> str:
