@@ -15,9 +15,13 @@ from opweave.passes.chains import cast_chain, reshape_chain, transpose_chain
 from opweave.passes.conv import fold_affine
 from opweave.passes.cse import share_common
 from opweave.passes.dead import remove_dead
+from opweave.passes.fold import fold
+from opweave.passes.gemm import gemm
 from opweave.passes.identity import identity
 from opweave.passes.normalise import layer_normalization, rms_normalization
 from opweave.passes.rewrite import Match, names_of, rewrite
+from opweave.passes.softmax import flat_softmax
+from opweave.passes.types import infer_types
 from opweave.read.names import Names
 
 Pass = Callable[[Graph, Names], Graph]
@@ -30,11 +34,14 @@ def _of(match: Match) -> Pass:
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("dead", remove_dead),
     ("identity", _of(identity)),
+    ("fold", _of(fold)),
     ("cse", share_common),
     ("transpose_chain", _of(transpose_chain)),
     ("reshape_chain", _of(reshape_chain)),
     ("cast_chain", _of(cast_chain)),
     ("fold_affine", _of(fold_affine)),
+    ("flat_softmax", _of(flat_softmax)),
+    ("gemm", _of(gemm)),
     ("gelu", _of(gelu)),
     ("swish", _of(swish)),
     ("hard_swish", _of(hard_swish)),
@@ -47,12 +54,14 @@ _ROUNDS = 4  # of all passes, while they change something: one makes work for an
 
 
 def optimise(graph: Graph, without: Collection[str] = ()) -> Graph:
-    """The graph after every pass but those named in `without`."""
-    unknown = set(without) - {name for name, _ in PASSES}
+    """The graph after every pass but those named in `without`; its inputs keep their declared types."""
+    unknown = set(without) - {"types", *(name for name, _ in PASSES)}
     if unknown:
-        known = ", ".join(name for name, _ in PASSES)
+        known = ", ".join(["types", *(name for name, _ in PASSES)])
         raise UsageError("leave out passes", f"found {', '.join(sorted(unknown))}", f"the passes are {known}")
-    names = names_of(graph)
+    names, inputs = names_of(graph), graph.inputs
+    if "types" not in without:
+        graph = infer_types(graph, names)
     for _ in range(_ROUNDS):
         before = graph
         for name, run in PASSES:
@@ -60,4 +69,7 @@ def optimise(graph: Graph, without: Collection[str] = ()) -> Graph:
                 graph = run(graph, names)
         if graph is before:
             break
+        if "types" not in without:
+            graph = infer_types(graph, names)
+    graph = graph.with_types({v.name: v.type for v in inputs if v.type is not None})
     return remove_dead(graph, names) if "dead" not in without else graph

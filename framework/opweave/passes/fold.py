@@ -1,0 +1,48 @@
+"""Nodes with constant inputs are computed once, weights too, as long as the result does not outgrow what it is made from.
+
+Small ones are folded by `specialise`; here it is converted weights (int8 stored, float used), transposed ones and the like.
+Q/DQ stays: devices want to see it with its operator.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from opweave.errors import OpweaveError
+from opweave.graph import Constant, Node, Value
+from opweave.passes.rewrite import Rewrite, View
+from opweave.types import TensorType
+
+_GROWTH = 8  # the result may be that many times its inputs: int8 to float64
+_LIMIT = 1 << 30  # bytes of one result
+_OPERATORS = frozenset(
+    {"Add", "Cast", "CastLike", "Concat", "Div", "Flatten", "Gather", "Identity", "Mul", "Neg", "Reciprocal", "Reshape"}
+    | {"Slice", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze"}
+)
+
+
+def fold(node: Node, _view: View) -> Rewrite | None:
+    """The result of a node whose inputs are all constants."""
+    if node.domain or node.op_type not in _OPERATORS or len(node.outputs) != 1 or not node.inputs:
+        return None
+    inputs, result = [v for v in node.inputs if v is not None], node.outputs[0]
+    if result is None or any(v.constant is None for v in inputs):
+        return None
+    read, written = sum(v.constant.nbytes for v in inputs if v.constant), _nbytes(result)
+    if written is None or written > min(_LIMIT, _GROWTH * read):
+        return None
+    from opweave.reference import evaluate
+
+    try:
+        (array,) = evaluate(node, [v.constant.array if v is not None and v.constant else None for v in node.inputs])
+    except OpweaveError:
+        return None  # the run reports it, should it come there
+    if not isinstance(array, np.ndarray):
+        return None
+    value = Value(result.name, TensorType(result.tensor.dtype, array.shape) if result.tensor else None, Constant(array))
+    return Rewrite(values={result.name: value})
+
+
+def _nbytes(result: Value) -> int | None:
+    """The size of the result where its whole type is known."""
+    return result.tensor.nbytes if result.tensor is not None else None
