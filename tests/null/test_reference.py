@@ -208,3 +208,20 @@ def onnx_runtime(onnxruntime: Any, tested: Node, arrays: list[Any]) -> list[Any]
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     return list(session.run(None, feeds))
+
+
+@pytest.mark.parametrize("rank", [3, 4, 5])
+def test_global_max_pool_of_any_rank(rank: int) -> None:
+    x = f32(2, 3, *[4] * (rank - 2))
+    (y,) = evaluate(node("GlobalMaxPool", 1), [x])
+    np.testing.assert_array_equal(y, x.max(axis=tuple(range(2, rank)), keepdims=True))
+
+
+def test_linear_classifier_with_spare_coefficients() -> None:
+    attrs = {"coefficients": [1.0, 0.0, 0.0, 1.0, 5.0, 5.0], "intercepts": [0.0, 0.5], "classlabels_ints": [7, 9]}
+    labels, scores = evaluate(
+        node("LinearClassifier", 1, 2, "ai.onnx.ml", post_transform="NONE", **attrs),
+        [np.array([[2, 1], [0, 3]], np.float32)],
+    )
+    assert labels.tolist() == [7, 9]
+    np.testing.assert_array_equal(scores, np.array([[2, 1.5], [0, 3.5]], np.float32))

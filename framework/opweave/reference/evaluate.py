@@ -39,9 +39,9 @@ def prepare(node: Node) -> Kernel:
 
 
 def _find(node: Node) -> Kernel:
-    from opweave.reference import contrib, control, onnx_operators, operators
+    from opweave.reference import contrib, control, ml, onnx_operators, operators
 
-    for table in (control.OPERATORS, operators.OPERATORS, contrib.OPERATORS):
+    for table in (control.OPERATORS, operators.OPERATORS, ml.OPERATORS, contrib.OPERATORS):
         implementation = table.get((node.domain, node.op_type))
         if implementation is not None:
             return implementation(node)

@@ -43,6 +43,11 @@ def _global_lp_pool(node: Node, x: Array) -> Array:
     return np.asarray(total, x.dtype)
 
 
+def _global_max_pool(_node: Node, x: Array) -> Array:
+    """onnx.reference takes the maxima over the wrong axes unless there are two spatial ones."""
+    return np.asarray(x.max(axis=tuple(range(2, x.ndim)), keepdims=True))
+
+
 def _max_roi_pool(node: Node, x: Array, rois: Array) -> Array:
     """Each region (batch index, x1, y1, x2, y2), scaled and rounded, is cut into a grid and its maxima taken."""
     height, width = (int(n) for n in node.attributes["pooled_shape"])
@@ -79,45 +84,10 @@ def _multinomial(node: Node, x: Array) -> Array:
     return np.asarray(chosen, np.int64 if int(node.attributes.get("dtype", 6)) == 7 else np.int32)
 
 
-def _zip_map(node: Node, x: Array) -> list[dict[Any, Any]]:
-    labels = node.attributes.get("classlabels_strings") or node.attributes.get("classlabels_int64s")
-    if labels is None:
-        raise ExecutionError("ZipMap", "it has no class labels")
-    rows = x.reshape(1, -1) if x.ndim < 2 else x
-    if rows.shape[1] != len(labels):
-        raise ExecutionError("ZipMap", f"{rows.shape[1]} columns for {len(labels)} class labels")
-    return [dict(zip(labels, row, strict=True)) for row in rows]
-
-
-def _category_mapper(node: Node, x: Array) -> Array:
-    names, numbers = node.attributes["cats_strings"], node.attributes["cats_int64s"]
-    if x.dtype == object:
-        table = dict(zip(names, numbers, strict=True))
-        default = int(node.attributes.get("default_int64", -1))
-        return np.array([table.get(s, default) for s in x.ravel()], np.int64).reshape(x.shape)
-    text = dict(zip(numbers, names, strict=True))
-    other = node.attributes.get("default_string", "_Unused")
-    return np.array([text.get(int(i), other) for i in x.ravel()], object).reshape(x.shape)
-
-
-def _cast_map(node: Node, x: Mapping[Any, Any]) -> Array:
-    target = {"TO_FLOAT": np.float32, "TO_INT64": np.int64, "TO_STRING": object}[
-        node.attributes.get("cast_to", "TO_FLOAT")
-    ]
-    convert: Any = str if target is object else np.dtype(target).type
-    items = {int(k): convert(v) for k, v in x.items()}
-    if node.attributes.get("map_form", "DENSE") == "DENSE":
-        return np.array([[items[k] for k in sorted(items)]], target)
-    zero: Any = "" if target is object else convert(0)
-    return np.array([[items.get(k, zero) for k in range(int(node.attributes.get("max_map", 1)))]], target)
-
-
 OPERATORS: Mapping[tuple[str, str], Callable[[Node], Kernel]] = {
     ("", "Scatter"): plain(_scatter),
     ("", "GlobalLpPool"): plain(_global_lp_pool),
+    ("", "GlobalMaxPool"): plain(_global_max_pool),
     ("", "MaxRoiPool"): plain(_max_roi_pool),
     ("", "Multinomial"): plain(_multinomial),
-    ("ai.onnx.ml", "ZipMap"): plain(_zip_map),
-    ("ai.onnx.ml", "CategoryMapper"): plain(_category_mapper),
-    ("ai.onnx.ml", "CastMap"): plain(_cast_map),
 }

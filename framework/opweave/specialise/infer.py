@@ -40,7 +40,7 @@ def infer(node: Node, strict: bool = True) -> Sequence[Type | None]:
         rule = rules.OPERATORS.get((node.domain, node.op_type))
         if rule is not None:
             return rule(node, inputs)
-        return from_schema(node, inputs)
+        return _from_schema(node, inputs)
     except (onnx.shape_inference.InferenceError, rules.Contradiction) as e:
         known = all(_is_static(t) for t, v in zip(inputs, node.inputs, strict=True) if v is not None)
         if not strict or not known:
@@ -60,7 +60,7 @@ def _reason(error: Exception) -> str:
     return str(error).replace("[ShapeInferenceError]", "").replace("[TypeInferenceError]", "").strip(" \n") or "unfit"
 
 
-def from_schema(node: Node, inputs: Sequence[Type | None]) -> Sequence[Type | None]:
+def _from_schema(node: Node, inputs: Sequence[Type | None]) -> Sequence[Type | None]:
     """What ONNX infers for the node; nothing where it has no inference for the operator."""
     proto = _canonical(node)
     if not proto:

@@ -1,15 +1,14 @@
-"""Output types of the operators that ONNX's inference does not know: com.microsoft, internal ones, some of ai.onnx.ml."""
+"""Output types of the operators that ONNX's inference does not know: com.microsoft, some of ai.onnx.ml."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from opweave.dtypes import DType
 from opweave.graph import Node
 from opweave.specialise.scope import small_data
-from opweave.types import Dim, MapType, SequenceType, Shape, TensorType, Type, merge_shapes
+from opweave.types import Dim, MapType, SequenceType, Shape, TensorType, Type
 
 Types = Sequence[Type | None]
 Rule = Callable[[Node, Types], Types]
@@ -82,8 +81,7 @@ def _transposed(x: Shape | None, inner: bool, batch: bool) -> Shape | None:
     return (*x[:-2], x[-1], x[-2]) if inner else x
 
 
-def fused_matmul(node: Node, types: Types) -> Types:
-    """com.microsoft.FusedMatMul and opweave.FusedMatMul."""
+def _fused_matmul(node: Node, types: Types) -> Types:
     flags = {k: bool(node.attributes.get(k, 0)) for k in ("transA", "transB", "transBatchA", "transBatchB")}
     first = tensor(types, 0)
     if first is None:
@@ -108,7 +106,7 @@ def _skip_normalization(_node: Node, types: Types) -> Types:
     first = tensor(types, 0)
     if first is None:
         return [None]
-    whole = TensorType(first.dtype, merge_shapes(first.shape, None))
+    whole = TensorType(first.dtype, first.shape)
     column = None if first.shape is None else (*first.shape[:-1], 1)
     statistics = TensorType(DType.FLOAT32, column)
     return [whole, statistics, statistics, whole]
@@ -164,16 +162,6 @@ def _multi_head_attention(_node: Node, types: Types) -> Types:
     return [TensorType(query.dtype, (batch, length, hidden)), TensorType(query.dtype), TensorType(query.dtype)]
 
 
-def _conv(node: Node, types: Types) -> Types:
-    """opweave.FusedConv: a Conv with more inputs and attributes."""
-    from opweave.specialise.infer import from_schema
-
-    names = ("auto_pad", "dilations", "group", "kernel_shape", "pads", "strides")
-    attributes = {k: v for k, v in node.attributes.items() if k in names}
-    plain = replace(node, domain="", op_type="Conv", inputs=node.inputs[:3], attributes=attributes, version=0)
-    return from_schema(plain, types[:3])
-
-
 def _range(node: Node, types: Types) -> Types:
     """ONNX's inference refuses limits of one element that are no scalars; its own tests have them."""
     first = tensor(types, 0)
@@ -221,7 +209,7 @@ OPERATORS: Mapping[tuple[str, str], Rule] = {
     ("com.microsoft", "BiasGelu"): same_as_first,
     ("com.microsoft", "FastGelu"): same_as_first,
     ("com.microsoft", "QuickGelu"): same_as_first,
-    ("com.microsoft", "FusedMatMul"): fused_matmul,
+    ("com.microsoft", "FusedMatMul"): _fused_matmul,
     ("com.microsoft", "SkipLayerNormalization"): _skip_normalization,
     ("com.microsoft", "SkipSimplifiedLayerNormalization"): _skip_normalization,
     ("com.microsoft", "EmbedLayerNormalization"): _embed_normalization,
@@ -230,6 +218,4 @@ OPERATORS: Mapping[tuple[str, str], Rule] = {
     ("com.microsoft", "DynamicQuantizeLSTM"): _dynamic_lstm,
     ("com.microsoft", "Attention"): _attention,
     ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
-    ("opweave", "FusedConv"): _conv,
-    ("opweave", "FusedMatMul"): fused_matmul,
 }
