@@ -86,3 +86,62 @@ def test_skip_statistics_and_narrow_types(core: Any) -> None:
 def test_skip_must_fit(core: Any, skip: tuple[int, ...]) -> None:
     with pytest.raises(_core.BadOperand):
         core.run("SkipLayerNormalization", [normal(3, 7, 40), normal(*skip), normal(40)], domain=DOMAIN)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1, 8, 8), (2, 5, 7, 16, 8), (2, 40, 40, 32, 32)])
+@pytest.mark.parametrize(
+    "parts", ["", "bias", "mask", "lengths", "square", "score", "score mask", "past", "past score", "causal"]
+)
+def test_multi_head_attention(core: Any, sizes: tuple[int, ...], parts: str) -> None:
+    b, queries, keys, hidden, value_hidden = sizes
+    keys = queries if "causal" in parts or "past" in parts else keys
+    value_hidden = hidden if "past" in parts else value_hidden
+    heads, past, rng = 4, 3 if "past" in parts else 0, np.random.default_rng(0)
+    total = keys + past
+    given: list[Array | None] = [
+        normal(b, queries, hidden),
+        normal(b, keys, hidden, seed=1),
+        normal(b, keys, value_hidden, seed=2),
+    ]
+    given.append(normal(2 * hidden + value_hidden) if "bias" in parts else None)
+    padding = {
+        "lengths": rng.integers(1, total, b, np.int32, endpoint=True),
+        "mask": rng.integers(0, 2, (b, total), np.int32),
+        "square": rng.integers(0, 2, (b, queries, total), np.int32),
+    }
+    given.append(next((v for k, v in padding.items() if k in parts), None))
+    given.append(normal(1, heads, queries, total) if "score" in parts else None)
+    caches = [normal(b, heads, past, hidden // heads), normal(b, heads, past, value_hidden // heads)]
+    given += caches if past else [None, None]
+    while given[-1] is None:
+        given.pop()
+    outputs = [np.float32] * (3 if past else 1)
+    check(core, "MultiHeadAttention", given, {"num_heads": heads, "unidirectional": int("causal" in parts)}, outputs)
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 8, 8, 8), (2, 5, 12, 16, 8), (2, 40, 24, 32, 32)])
+@pytest.mark.parametrize("parts", ["", "mask", "lengths", "square", "score", "past", "causal", "past causal"])
+def test_attention(core: Any, sizes: tuple[int, ...], parts: str) -> None:
+    b, length, inner, hidden, value_hidden = sizes
+    value_hidden = hidden if "past" in parts else value_hidden
+    heads, past, rng = 4, 3 if "past" in parts else 0, np.random.default_rng(0)
+    total, width = length + past, 2 * hidden + value_hidden
+    padding = {
+        "lengths": rng.integers(1, total, b, np.int32, endpoint=True),
+        "mask": rng.integers(0, 2, (b, total), np.int32),
+        "square": rng.integers(0, 2, (b, length, total), np.int32),
+    }
+    given = [normal(b, length, inner), normal(inner, width), normal(width)]
+    given.append(next((v for k, v in padding.items() if k in parts), None))
+    given.append(normal(2, b, heads, past, hidden // heads) if past else None)
+    given.append(normal(1, heads, length, total) if "score" in parts else None)
+    while given[-1] is None:
+        given.pop()
+    attrs = {
+        "num_heads": heads,
+        "unidirectional": int("causal" in parts),
+        "qkv_hidden_sizes": [hidden, hidden, value_hidden],
+    }
+    check(core, "Attention", given, attrs, [np.float32] * (2 if past else 1))
+    (constant,) = core.run("Attention", given, attrs, [np.float32, None], domain=DOMAIN, constant=True)[:1]
+    np.testing.assert_allclose(constant, core.run("Attention", given, attrs, domain=DOMAIN)[0], 1e-4, 1e-5)

@@ -50,21 +50,6 @@ class FloatOutput {
     std::vector<float> held_;
 };
 
-// cache = past, then the new rows, head by head.
-void append(const Tensor* past, const Tensor& fresh, const HeadShape& s, int64_t past_length, char* cache) {
-    const int64_t width = static_cast<int64_t>(size_of(fresh.dtype()));
-    const size_t row = static_cast<size_t>(s.size * width);
-    const Heads<const char> from = s.over(fresh.as<const char>());
-    for (int64_t b = 0; b < s.samples; ++b)
-        for (int64_t h = 0; h < s.heads; ++h) {
-            const size_t before = row * static_cast<size_t>(past_length);
-            if (before) std::memcpy(cache, past->as<char>() + (b * s.heads + h) * past_length * s.size * width, before);
-            cache += before;
-            for (int64_t i = 0; i < s.length; ++i, cache += row)
-                if (row) std::memcpy(cache, from.data + (b * from.batch + h * from.head + i * from.row) * width, row);
-        }
-}
-
 // The keys or values that a call attends to, in float32.
 class Cache {
   public:
@@ -76,7 +61,10 @@ class Cache {
         const TensorDesc desc{fresh.dtype(), s.as_cache(past_length)};
         if (!present) joined_.resize(desc.nbytes());
         char* data = present ? present->as<char>() : joined_.data();
-        append(past, fresh, s, past_length, data);
+        const int64_t width = static_cast<int64_t>(size_of(fresh.dtype()));
+        Heads<const char> from = s.over(static_cast<const char*>(fresh.data));
+        from.batch *= width, from.head *= width, from.row *= width;
+        append_rows(past ? past->as<char>() : nullptr, from, s, past_length, static_cast<size_t>(s.size * width), data);
         const int64_t length = past_length + s.length;
         heads = {floats(desc, data, wide_), s.heads * length * s.size, length * s.size, s.size};
     }

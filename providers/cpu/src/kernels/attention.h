@@ -33,6 +33,9 @@ inline HeadShape head_shape(const Shape& s, int64_t heads, const char* name) {
     return {s[0], heads, s[1], s[2] / heads, true};
 }
 
+// cache = past, then the new rows, head by head: [samples, heads, past_length + length, row_bytes]. Strides in bytes.
+void append_rows(const char* past, Heads<const char> fresh, const HeadShape& s, int64_t past_length, size_t row_bytes, char* cache);
+
 // Added to the scores (bias), or which of them count (allowed); at most one of the two is set. Columns from `length` on
 // do not count.
 struct ScoreMask {

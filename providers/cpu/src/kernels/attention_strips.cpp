@@ -1,6 +1,7 @@
 // The engine of attention.h. No operator is registered here.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "kernels/attention.h"
 #include "kernels/product.h"
@@ -155,6 +156,16 @@ void attend_group(const AttentionTask& t, int64_t sample, int64_t kv_head, int t
 }
 
 }  // namespace
+
+void append_rows(const char* past, Heads<const char> fresh, const HeadShape& s, int64_t past_length, size_t row_bytes, char* cache) {
+    const size_t before = row_bytes * static_cast<size_t>(past_length);
+    for (int64_t b = 0; b < s.samples; ++b)
+        for (int64_t h = 0; h < s.heads; ++h) {
+            if (before) std::memcpy(cache, past + static_cast<size_t>(b * s.heads + h) * before, before);
+            cache += before;
+            for (int64_t i = 0; i < s.length && row_bytes; ++i, cache += row_bytes) std::memcpy(cache, fresh.at(b, h, i), row_bytes);
+        }
+}
 
 void attend(const AttentionTask& t, int threads) {
     if (t.queries == 0) return;
