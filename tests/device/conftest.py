@@ -69,14 +69,19 @@ class NodeCase:
     rtol: float
     atol: float
 
-    def check(self, core: Core) -> None:
-        """Runs the node and compares every output."""
+    def check(self, core: Core, constant: bool = False) -> None:
+        """Runs the node and compares every output; with `constant`, every input counts as a constant of the model."""
         node, graph = self.model.graph.node[0], self.model.graph
         values = dict(zip((i.name for i in graph.input), self.inputs, strict=True))
         dtypes = dict(zip((o.name for o in graph.output), (w.dtype for w in self.outputs), strict=True))
         attrs = {a.name: attribute(a) for a in node.attribute}
         got = core.run(
-            node.op_type, [values.get(n) for n in node.input], attrs, [dtypes.get(n) for n in node.output], node.domain
+            node.op_type,
+            [values.get(n) for n in node.input],
+            attrs,
+            [dtypes.get(n) for n in node.output],
+            node.domain,
+            constant=constant,
         )
         assert len(got) == len(self.outputs)
         for g, w in zip(got, self.outputs, strict=True):

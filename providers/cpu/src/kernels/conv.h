@@ -1,0 +1,149 @@
+// Shared by the convolution operators: geometry with its checks, the columns of a window (im2col) made a panel at a time,
+// their opposite (adding columns back), and the depthwise form.
+#pragma once
+
+#include "kernels/gemm.h"
+#include "kernels/narrow.h"
+#include "kernels/window.h"
+
+namespace opweave {
+namespace OPWEAVE_ISA {
+
+// x [batch, groups * ic, in...] with weights [groups * oc, ic, kernel...] gives y [batch, groups * oc, out...].
+struct ConvLayout {
+    Window window;
+    int64_t batch = 0, groups = 1, ic = 0, oc = 0;
+    Shape out;
+    int64_t depth() const { return ic * window.taps(); }  // products that one output sums
+    double flops() const { return 2.0 * static_cast<double>(out.count()) * static_cast<double>(depth()); }
+};
+
+// Checks x and w against each other and the attributes; the kernel's sizes come from w.
+ConvLayout conv_layout(WindowAttrs attrs, int64_t groups, const Shape& x, const Shape& w);
+// Throws unless `kernel_shape`, where given, equals the spatial part of w; fills it in.
+void take_kernel_shape(WindowAttrs& attrs, const Shape& w);
+void check_bias(const Tensor& bias, DType dtype, int64_t channels);
+
+// to[i] = from[i * stride] for i in [0, n).
+template <class T, class To> inline void copy_strided(const T* from, int64_t stride, To* to, int64_t n) {
+    int64_t i = 0;
+    if constexpr (std::is_same_v<T, To> && sizeof(T) == 4) {
+        if (stride == 1) {
+            for (; i + kLanes <= n; i += kLanes) std::memcpy(to + i, from + i, sizeof(vf));
+            for (; i < n; ++i) to[i] = from[i];
+            return;
+        }
+    } else if (stride == 1) {
+        if constexpr (std::is_same_v<T, To>) std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+        else widen(from, to, n);
+        return;
+    }
+    for (; i < n; ++i) to[i] = widen(from[i * stride]);
+}
+
+// Columns of a window over one image: row (channel, kz, ky, kx), column = output position.
+template <class T, class To> class Columns {
+  public:
+    Columns(const Window& w, const T* x, To outside) : w_(w), x_(x), outside_(outside) {
+        if (!w.pointwise()) return;
+        w_.axis[2].in = w_.axis[2].out = w.in_size();  // one long row
+        w_.axis[0] = w_.axis[1] = Axis{};
+    }
+    // Rows [k0, k1) x columns [n0, n1) (at most kPanel) to `to`, rows `ld` apart.
+    void fill(int64_t k0, int64_t k1, int64_t n0, int64_t n1, To* to, int64_t ld) const {
+        Run runs[kPanel];
+        const int count = cut(n0, n1, runs);
+        const Axis &d = w_.axis[0], &h = w_.axis[1], &w = w_.axis[2];
+        int64_t kx = k0 % w.kernel, rest = k0 / w.kernel, ky = rest % h.kernel, kz = rest / h.kernel % d.kernel;
+        const T* plane = x_ + rest / h.kernel / d.kernel * w_.in_size();
+        for (int64_t k = k0; k < k1; ++k, to += ld) {
+            To* at = to;
+            for (int r = 0; r < count; at += runs[r++].length) copy(plane, runs[r], kz * d.dilation, ky * h.dilation, kx * w.dilation, at);
+            if (++kx < w.kernel) continue;
+            kx = 0;
+            if (++ky < h.kernel) continue;
+            ky = 0;
+            if (++kz < d.kernel) continue;
+            kz = 0;
+            plane += w_.in_size();
+        }
+    }
+
+  private:
+    // Output positions in one row: where the window of the first one starts, how many.
+    struct Run {
+        int64_t z, y, x, length;
+    };
+    int cut(int64_t n0, int64_t n1, Run* runs) const {
+        const Axis &d = w_.axis[0], &h = w_.axis[1], &w = w_.axis[2];
+        int64_t x = n0 % w.out, y = n0 / w.out % h.out, z = n0 / w.out / h.out;
+        int count = 0;
+        for (int64_t n = n0; n < n1;) {
+            const int64_t length = std::min(w.out - x, n1 - n);
+            runs[count++] = {d.start(z), h.start(y), w.start(x), length};
+            n += length;
+            x = 0;
+            if (++y == h.out) y = 0, ++z;
+        }
+        return count;
+    }
+    void copy(const T* plane, const Run& run, int64_t dz, int64_t dy, int64_t dx, To* to) const {
+        const Axis& w = w_.axis[2];
+        const int64_t z = run.z + dz, y = run.y + dy, x = run.x + dx, n = run.length;
+        int64_t first = 0, end = n;
+        if (z < 0 || z >= w_.axis[0].in || y < 0 || y >= w_.axis[1].in) {
+            first = end = n;
+        } else if (x < 0 || x + (n - 1) * w.stride >= w.in) {
+            first = x < 0 ? std::min(n, ceil_div(-x, w.stride)) : 0;
+            end = x >= w.in ? first : std::max(first, std::min(n, (w.in - 1 - x) / w.stride + 1));
+        }
+        for (int64_t i = 0; i < first; ++i) to[i] = outside_;
+        if (end > first) copy_strided(plane + (z * w_.axis[1].in + y) * w.in + x + first * w.stride, w.stride, to + first, end - first);
+        for (int64_t i = end; i < n; ++i) to[i] = outside_;
+    }
+    Window w_;
+    const T* x_;
+    To outside_;
+};
+
+// y[input position] += columns[tap][output position] for the rows [row0, row1) of output positions of one channel (a row
+// is axis[2].out positions). columns: row0's first position first, taps `ld` apart.
+template <class T> void add_columns(const Window& window, int64_t row0, int64_t row1, const T* columns, int64_t ld, T* y) {
+    const Axis &d = window.axis[0], &h = window.axis[1], &w = window.axis[2];
+    for (int64_t kz = 0; kz < d.kernel; ++kz)
+        for (int64_t ky = 0; ky < h.kernel; ++ky)
+            for (int64_t kx = 0; kx < w.kernel; ++kx, columns += ld) {
+                const int64_t x = kx * w.dilation - w.pad;
+                const int64_t first = std::min(w.out, x < 0 ? ceil_div(-x, w.stride) : 0);
+                const int64_t end = x >= w.in ? first : std::max(first, std::min(w.out, (w.in - 1 - x) / w.stride + 1));
+                for (int64_t row = row0; row < row1; ++row) {
+                    const int64_t iz = d.start(row / h.out) + kz * d.dilation, iy = h.start(row % h.out) + ky * h.dilation;
+                    if (iz < 0 || iz >= d.in || iy < 0 || iy >= h.in) continue;
+                    const T* from = columns + (row - row0) * w.out;
+                    T* to = y + (iz * h.in + iy) * w.in;  // x may lie before the row
+                    if (w.stride == 1) for (int64_t i = first; i < end; ++i) to[i + x] += from[i];
+                    else for (int64_t i = first; i < end; ++i) to[i * w.stride + x] += from[i];
+                }
+            }
+}
+
+// Depthwise: one input channel a group. Input rows are copied into a buffer with their pads, one phase of the stride after
+// another, so that every tap reads at unit stride.
+class Depthwise {
+  public:
+    static bool applies(const ConvLayout& layout);
+    explicit Depthwise(const ConvLayout& layout);
+    // y[batch, groups * oc, out...] = epilogue(...); T may be narrow, y is float32. Epilogue: row_bias and residual as for
+    // one row a channel of the output.
+    template <class T> void run(const T* x, const float* weights, float* y, const Epilogue& epilogue, int threads) const;
+
+  private:
+    template <class T> void load_rows(const T* plane, int64_t first, int64_t end, float* buffer) const;
+    void band(const float* buffer, int64_t buffer_row, const float* weights, int64_t row0, int64_t row1, float* y) const;
+    ConvLayout layout_;
+    int64_t phase_ = 0, row_ = 0, band_ = 1;      // floats of a phase, floats of a row, output rows of a task
+    int64_t offset_[64] = {};                     // of each tap along the row, in the buffer
+};
+
+}  // namespace OPWEAVE_ISA
+}  // namespace opweave
