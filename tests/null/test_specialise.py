@@ -161,3 +161,42 @@ def test_large_results_are_not_folded() -> None:
     made = specialise(read_graph(model, optimise=False), {})
     assert [n.op_type for n in made.nodes] == ["ConstantOfShape"]
     assert shapes(made) == {"y": (4096, 4096)}
+
+
+def test_partly_known_shapes_reach_reshape_and_expand() -> None:
+    graph = read(
+        """g (float[N, L, 12] x, float[1, 1] m) => (float[A, B, C, D] y, float[E, F] z) {
+            s = Shape(x)
+            zero = Constant<value = int64 {0}>()
+            one = Constant<value = int64 {1}>()
+            axis = Constant<value = int64[1] {0}>()
+            n0 = Gather(s, zero)
+            l0 = Gather(s, one)
+            n = Unsqueeze(n0, axis)
+            l = Unsqueeze(l0, axis)
+            rest = Constant<value = int64[2] {3, -1}>()
+            target = Concat<axis = 0>(n, l, rest)
+            y = Reshape(x, target)
+            two = Concat<axis = 0>(n, l)
+            z = Expand(m, two)
+        }"""
+    )
+    assert shapes(specialise(graph, {})) == {"y": ("N", "L", 3, 4), "z": ("N", "L")}
+    assert shapes(specialise(graph, {"x": f32(2, None, 12)})) == {"y": (2, None, 3, None), "z": (2, None)}
+
+
+def test_known_sizes_of_partly_known_shapes_are_constants() -> None:
+    graph = read(
+        """g (float[N, 3, H] x) => (int64[1] c, int64 twice) {
+            s = Shape(x)
+            from = Constant<value = int64[1] {1}>()
+            to = Constant<value = int64[1] {2}>()
+            c = Slice(s, from, to)
+            one = Constant<value = int64 {1}>()
+            size = Gather(s, one)
+            twice = Add(size, size)
+        }"""
+    )
+    made = specialise(graph, {})
+    assert made.nodes == ()
+    assert [v.constant.array.tolist() for v in made.outputs if v.constant] == [[3], 6]

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from opweave.dtypes import DType
 from opweave.graph import Array, Constant, Graph, Node, Value
-from opweave.specialise import control, fold
+from opweave.specialise import control, fold, symbols
 from opweave.specialise.infer import infer
 from opweave.specialise.scope import Scope, small_data
-from opweave.types import OptionalType, TensorType, Type
+from opweave.types import OptionalType, TensorType, Type, merge_shapes
 
 
 def specialise(graph: Graph, types: Mapping[str, Type], values: Mapping[str, Array] | None = None) -> Graph:
@@ -73,10 +74,8 @@ def _specialised(node: Node, scope: Scope) -> list[Node]:
     """The node with its types, or nothing where its results are known."""
     if not node.domain and node.op_type in control.OPERATORS:
         return [control.OPERATORS[node.op_type](node, scope)]
-    known = fold.from_types(node)
-    types: Sequence[Type | None] = () if known is not None else infer(node, scope.strict)
-    if known is None:
-        known = fold.evaluated(node, types)
+    types = list(infer(node, scope.strict))
+    known = fold.from_types(node) or fold.evaluated(node, types) or _known_in_part(node, types, scope)
     if known is not None:
         for value, array in zip(node.outputs, known, strict=False):
             if value is not None:
@@ -86,6 +85,24 @@ def _specialised(node: Node, scope: Scope) -> list[Node]:
     outputs = tuple(None if v is None else scope.write(v, t) for v, t in zip(node.outputs, padded, strict=False))
     bodies = {name: control.captured(body, scope) for name, body in node.bodies.items()}
     return [replace(node, outputs=outputs, attributes={**node.attributes, **bodies} if bodies else node.attributes)]
+
+
+def _known_in_part(node: Node, types: list[Type | None], scope: Scope) -> Sequence[Array] | None:
+    """Follows partly known shapes: sharpens `types`, notes what is known, returns the result where that is everything."""
+    first = types[0] if types else None
+    if node.domain or not isinstance(first, TensorType):
+        return None
+    target = symbols.target_shape(node, scope.dims)
+    if target is not None:
+        types[0] = replace(first, shape=merge_shapes(first.shape, target))
+    found = symbols.propagate(node, scope.dims) if first.dtype in (DType.INT32, DType.INT64) else None
+    if found is None or node.outputs[0] is None:
+        return None
+    sizes = [d for d in found.items if isinstance(d, int)]
+    if len(sizes) == len(found.items):
+        return [np.array(sizes if found.vector else sizes[0], first.dtype.numpy)]
+    scope.dims[node.outputs[0].name] = found
+    return None
 
 
 def _forwarded(node: Node, scope: Scope, kept: frozenset[str]) -> bool:

@@ -8,24 +8,33 @@ from dataclasses import dataclass, field, replace
 
 from opweave.dtypes import DType
 from opweave.graph import Array, Constant, Value
-from opweave.types import TensorType, Type
+from opweave.types import Dim, TensorType, Type
 
 SMALL = 1 << 20
 """Bytes of a constant that folding may read or make."""
 
 
+@dataclass(frozen=True)
+class Dims:
+    """The elements of a scalar (`vector` False) or of a vector; None where an element is not known."""
+
+    items: tuple[Dim, ...]
+    vector: bool = True
+
+
 @dataclass
 class Scope:
-    """The best knowledge of each value by name; a body's scope sees its outer one and does not change it.
+    """The best knowledge of each value by name; `dims` is that of integers known in part.
 
-    `strict` is False where nodes may never run: there, contradictions are left for the run to find.
+    A body's scope sees its outer one and does not change it. `strict` is False where nodes may never run: there, contradictions are left for the run to find.
     """
 
     values: MutableMapping[str, Value] = field(default_factory=dict)
+    dims: MutableMapping[str, Dims] = field(default_factory=dict)
     strict: bool = True
 
     def body(self) -> Scope:
-        return Scope(ChainMap({}, self.values), strict=False)
+        return Scope(ChainMap({}, self.values), ChainMap({}, self.dims), strict=False)
 
     def resolve(self, value: Value | None) -> Value | None:
         """The value that stands for `value` from here on: typed, constant, or another one altogether."""
