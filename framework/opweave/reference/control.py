@@ -16,7 +16,7 @@ Kernel = Callable[[Sequence[Any], Mapping[str, Any]], tuple[Any, ...]]
 
 
 def _run(body: Graph, inputs: Sequence[Any], outer: Mapping[str, Any]) -> list[Any]:
-    from opweave.reference.evaluate import evaluate_graph
+    from opweave.reference.evaluator import evaluate_graph
 
     named = {v.name: x for v, x in zip(body.inputs, inputs, strict=False)}
     results = evaluate_graph(body, named, outer)

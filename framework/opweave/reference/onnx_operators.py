@@ -12,7 +12,7 @@ from opweave.graph import Node
 from opweave.protos import node_proto, schema_of, type_proto, value_type
 
 if TYPE_CHECKING:
-    from opweave.reference.evaluate import Kernel
+    from opweave.reference.evaluator import Kernel
 
 _PACKAGES = {
     "": "onnx.reference.ops._op_list",

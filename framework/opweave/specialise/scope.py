@@ -26,7 +26,8 @@ class Dims:
 class Scope:
     """The best knowledge of each value by name; `dims` is that of integers known in part.
 
-    A body's scope sees its outer one and does not change it. `strict` is False where nodes may never run: there, contradictions are left for the run to find.
+    A body's scope sees its outer one and does not change it. `strict` is False where nodes
+    may never run: there, contradictions are left for the run to find.
     """
 
     values: MutableMapping[str, Value] = field(default_factory=dict)
