@@ -88,6 +88,45 @@ def test_skip_must_fit(core: Any, skip: tuple[int, ...]) -> None:
         core.run("SkipLayerNormalization", [normal(3, 7, 40), normal(*skip), normal(40)], domain=DOMAIN)
 
 
+@pytest.mark.parametrize("parts", [(), (0,), (1,), (2,), (0, 1, 2)])
+def test_embed_layer_normalization(core: Any, parts: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 30, (2, 6), np.int32)
+    tables = [normal(30, 16), normal(9, 16, seed=1), normal(2, 16, seed=2)]
+    segments = rng.integers(0, 2, (2, 6), np.int32) if 0 in parts else None
+    mask = rng.integers(0, 2, (2, 6), np.int32) if 1 in parts else None
+    positions = rng.integers(0, 9, (2, 6), np.int32) if 2 in parts else None
+    given = [
+        ids,
+        segments,
+        *tables[:2],
+        tables[2] if 0 in parts else None,
+        normal(16),
+        normal(16, seed=1),
+        mask,
+        positions,
+    ]
+    while given[-1] is None:
+        given.pop()
+    attrs = {"epsilon": 1e-5}
+    got = core.run("EmbedLayerNormalization", given, attrs, [np.float32, np.int32, np.float32], domain=DOMAIN)
+    total = tables[0][ids] + tables[1][np.arange(6) if positions is None else positions]
+    total = total if segments is None else total + tables[2][segments]
+    deviation = np.sqrt(total.var(-1, keepdims=True) + 1e-5)
+    np.testing.assert_allclose(
+        got[0], (total - total.mean(-1, keepdims=True)) / deviation * given[5] + given[6], 1e-4, 1e-5
+    )
+    np.testing.assert_array_equal(got[1], np.zeros(2) if mask is None else mask.sum(1))
+    np.testing.assert_allclose(got[2], total, 1e-6, 1e-6)
+
+
+def test_embedding_rows_are_checked(core: Any) -> None:
+    for ids in [[[0, 3]], [[-1, 0]]]:
+        given = [np.array(ids, np.int32), None, normal(3, 4), normal(2, 4), None, normal(4), normal(4)]
+        with pytest.raises(_core.BadOperand):
+            core.run("EmbedLayerNormalization", given, {}, [np.float32], domain=DOMAIN)
+
+
 @pytest.mark.parametrize("sizes", [(1, 1, 1, 8, 8), (2, 5, 7, 16, 8), (2, 40, 40, 32, 32)])
 @pytest.mark.parametrize(
     "parts", ["", "bias", "mask", "lengths", "square", "score", "score mask", "past", "past score", "causal"]

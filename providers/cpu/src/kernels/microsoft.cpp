@@ -1,4 +1,4 @@
-// Operators of domain com.microsoft that exported models contain: forms of GELU, and layer normalisations of a sum.
+// Operators of domain com.microsoft that exported models contain: forms of GELU, and layer normalisations of sums.
 // https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 #include <cmath>
 
@@ -138,6 +138,87 @@ class SkipKernel final : public Kernel {
     SkipSpec spec_;
 };
 
+// EmbedLayerNormalization: word, position and segment embeddings, added up and normalised.
+enum : size_t { kIds, kSegmentIds, kWords, kPositions, kSegments, kGamma, kBeta, kMask, kPositionIds, kEmbedInputs };
+
+template <class T> class Embed final : public Prepared {
+  public:
+    Embed(const SkipSpec& spec, const bool* has) : spec_(spec) { std::copy(has, has + kEmbedInputs, has_); }
+    void run(const Context& context, const Tensor* in, const Tensor* out) const override {
+        const int64_t length = in[kIds].shape()[1], n = in[kWords].shape()[1];
+        std::vector<float> parameters(static_cast<size_t>(2 * n));
+        widen(in[kGamma].as<T>(), parameters.data(), n);
+        widen(in[kBeta].as<T>(), parameters.data() + n, n);
+        parallel_ranges(context.threads, in[kIds].count(), 1 + 8192 / std::max<int64_t>(n, 1), [&](int64_t begin, int64_t end) {
+            float *sum = static_cast<float*>(scratch(2, static_cast<size_t>(2 * n) * 4)), *part = sum + n;
+            for (int64_t i = begin; i < end; ++i) {
+                widen(row(in, kWords, in[kIds].as<int32_t>()[i]), sum, n);
+                add(row(in, kPositions, position(in, i, length)), part, n, sum);
+                if (has_[kSegmentIds]) add(row(in, kSegments, in[kSegmentIds].as<int32_t>()[i]), part, n, sum);
+                if (spec_.outputs[2]) narrow(sum, out[2].as<T>() + i * n, n);
+                normalize_row(spec_, sum, parameters.data(), parameters.data() + n, n, sum);
+                narrow(sum, out[0].as<T>() + i * n, n);
+            }
+        });
+        if (spec_.outputs[1]) count_mask(in, in[kIds].shape()[0], length, out[1].as<int32_t>());
+    }
+
+  private:
+    static const T* row(const Tensor* in, size_t table, int64_t i) {
+        const Shape& s = in[table].shape();
+        if (i < 0 || i >= s[0]) throw BadOperand("index " + std::to_string(i) + " is outside an embedding of " + std::to_string(s[0]) + " rows");
+        return in[table].as<T>() + i * s[1];
+    }
+    static void add(const T* x, float* wide, int64_t n, float* sum) {
+        widen(x, wide, n);
+        for (int64_t j = 0; j < n; ++j) sum[j] += wide[j];
+    }
+    int64_t position(const Tensor* in, int64_t i, int64_t length) const {
+        if (!has_[kPositionIds]) return i % length;
+        return in[kPositionIds].as<int32_t>()[in[kPositionIds].shape()[0] == 1 ? i % length : i];
+    }
+    void count_mask(const Tensor* in, int64_t samples, int64_t length, int32_t* counts) const {
+        for (int64_t b = 0; b < samples; ++b) {
+            counts[b] = 0;
+            for (int64_t t = 0; has_[kMask] && t < length; ++t) counts[b] += in[kMask].as<int32_t>()[b * length + t] == 1;
+        }
+    }
+    SkipSpec spec_;
+    bool has_[kEmbedInputs];
+};
+
+class EmbedKernel final : public Kernel {
+  public:
+    explicit EmbedKernel(const NodeSpec& s) {
+        for (size_t i = 0; i < kEmbedInputs; ++i) has_[i] = s.has_input(i);
+        for (size_t i : {kIds, kWords, kPositions, kGamma, kBeta}) dtype_of_input(s, i);
+        if (has_[kSegmentIds] != has_[kSegments]) throw BadOperand("segment ids and their embedding come together");
+        visit<Types<float, f16>>(s.inputs[kWords].dtype, [](auto) { return 0; });
+        spec_.epsilon = static_cast<float>(s.attrs.real("epsilon", 1e-12));
+        for (size_t i = 0; i < 3; ++i) spec_.outputs[i] = s.has_output(i);
+    }
+    std::unique_ptr<Prepared> prepare(const Tensor* in, TensorDesc* out) const override {
+        const Shape &ids = in[kIds].shape(), &words = in[kWords].shape();
+        if (ids.rank != 2 || words.rank != 2) throw BadOperand("ids " + ids.str() + " and word embedding " + words.str() + " must be matrices");
+        const DType type = in[kWords].dtype();
+        for (size_t i : {kPositions, kSegments})
+            if (has_[i] && (in[i].dtype() != type || in[i].shape().rank != 2 || in[i].shape()[1] != words[1])) throw BadOperand("an embedding has shape " + in[i].shape().str());
+        for (size_t i : {kGamma, kBeta})
+            if (in[i].dtype() != type || in[i].shape() != Shape{words[1]}) throw BadOperand("gamma and beta must hold " + std::to_string(words[1]) + " values");
+        for (size_t i : {kIds, kSegmentIds, kMask, kPositionIds})
+            if (has_[i] && (in[i].dtype() != DType::I32 || (in[i].shape() != ids && !(i == kPositionIds && in[i].shape() == Shape{1, ids[1]}))))
+                throw BadOperand("input " + std::to_string(i) + " must be int32 of shape " + ids.str());
+        out[0] = {type, {ids[0], ids[1], words[1]}};
+        if (spec_.outputs[1]) out[1] = {DType::I32, {ids[0]}};
+        if (spec_.outputs[2]) out[2] = out[0];
+        return visit<Types<float, f16>>(type, [&](auto t) -> std::unique_ptr<Prepared> { return std::make_unique<Embed<decltype(t)>>(spec_, has_); });
+    }
+
+  private:
+    SkipSpec spec_;
+    bool has_[kEmbedInputs] = {};
+};
+
 }  // namespace
 
 void register_microsoft(Registry& r) {
@@ -146,6 +227,7 @@ void register_microsoft(Registry& r) {
     r.add("BiasGelu", make_of_sum<Gelu>, kDomain);
     r.add("FastGelu", [](const NodeSpec& s) { return s.has_input(1) ? make_of_sum<GeluTanh>(s) : make_unary<GeluTanh>(s); }, kDomain);
     r.add("SkipLayerNormalization", [](const NodeSpec& s) { return std::make_unique<SkipKernel>(s, false); }, kDomain);
+    r.add("EmbedLayerNormalization", [](const NodeSpec& s) { return std::make_unique<EmbedKernel>(s); }, kDomain);
     r.add("SkipSimplifiedLayerNormalization", [](const NodeSpec& s) { return std::make_unique<SkipKernel>(s, true); }, kDomain);
 }
 

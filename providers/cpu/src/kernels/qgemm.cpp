@@ -180,11 +180,13 @@ void byte_gemm(int64_t m, const ByteMatrix& a, ZeroPoint a_zero, const PackedByt
 }
 
 DynamicScale dynamic_scale(const float* x, int64_t n) {
+    vf lows{}, highs{};  // NaN does not count
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) lows = vmin(load(x + i), lows), highs = vmax(load(x + i), highs);
+    const vf rest = load_part(x + i, static_cast<int>(n - i));
+    lows = vmin(rest, lows), highs = vmax(rest, highs);
     float low = 0, high = 0;
-    for (int64_t i = 0; i < n; ++i) {
-        low = x[i] < low ? x[i] : low;
-        high = x[i] > high ? x[i] : high;
-    }
+    for (int j = 0; j < kLanes; ++j) low = std::min(low, lows[j]), high = std::max(high, highs[j]);
     DynamicScale s;
     if (high > low) s.scale = (high - low) / 255;
     if (!(s.scale > 0) || !(s.scale < __builtin_inff())) return {s.scale, 0};  // a subnormal or an infinite range
