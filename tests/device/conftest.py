@@ -118,7 +118,9 @@ def single_nodes() -> dict[str, list[NodeCase]]:
 
 
 def plain(value: Any) -> Any:
-    """Tensors of types that NumPy lacks come as messages."""
+    """Tensors of types that NumPy lacks come as messages, some scalars as NumPy scalars."""
+    if isinstance(value, np.generic):
+        return np.asarray(value)
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 

@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 from opweave_cpu import _core
 
 Array = np.ndarray[Any, Any]
-NODE_OPERATORS = ["Cast", "CastLike", "BitCast"]
+NODE_OPERATORS = ["Cast", "CastLike", "BitCast", "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"]
 
 FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 INTS = [np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64]
@@ -174,3 +174,93 @@ def test_types_without_a_conversion(core: Any) -> None:
             core.run("Cast", [x], {"to": to})
     with pytest.raises(_core.BadOperand):
         core.run("Cast", [x], {"to": code(ml_dtypes.float8_e8m0fnu), "round_mode": "sideways"})
+
+
+QUANTIZED = [np.int8, np.uint8, np.int16, np.uint16, *PACKED]
+
+
+def spread(p: Array, shape: tuple[int, ...], axis: int, block: int) -> Array:
+    """A scale or zero point, element by element."""
+    if p.size == 1:
+        return p.reshape(())
+    if block == 0:
+        return p.reshape([-1 if i == axis else 1 for i in range(len(shape))])
+    return np.repeat(p, block, axis).take(range(shape[axis]), axis)
+
+
+def granularities(shape: tuple[int, ...]) -> list[tuple[tuple[int, ...], int, int]]:
+    """Shape of the scale, axis, block size."""
+    found: list[tuple[tuple[int, ...], int, int]] = [((), 1, 0), ((1,), 0, 0)]
+    for axis, size in enumerate(shape):
+        found.append(((size,), axis, 0))
+        for block in (2, 3, 7):
+            blocks = tuple(-(-n // block) if i == axis else n for i, n in enumerate(shape))
+            found.append((blocks, axis, block))
+    return found
+
+
+@pytest.mark.parametrize("target", QUANTIZED)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
+@np.errstate(over="ignore")  # float16
+def test_quantize_and_dequantize(core: Any, target: Any, dtype: Any) -> None:
+    rng = np.random.default_rng(7)
+    info = ml_dtypes.iinfo(target)
+    for shape in [(6, 14), (2, 9, 4), (3, 700, 2), (0, 4)]:
+        x = (rng.normal(0, 1, shape) * int(info.max)).astype(dtype)
+        for p_shape, axis, block in granularities(shape):
+            scale = np.asarray(rng.uniform(0.4, 2, p_shape)).astype(dtype)
+            zero = np.asarray(rng.integers(int(info.min), int(info.max), p_shape, endpoint=True)).astype(target)
+            attrs = {"axis": axis - len(shape) if len(shape) == 3 else axis, "block_size": block}
+            s, z = (spread(p, shape, axis, block) for p in (scale, zero))
+            q = np.rint((x / s).astype(np.float32)) + z.astype(np.float32)
+            want = np.clip(q, int(info.min), int(info.max)).astype(np.int64)
+            (y,) = core.run("QuantizeLinear", [x, scale, zero], attrs, [target])
+            np.testing.assert_array_equal(y.astype(np.int64), want)
+            (d,) = core.run("DequantizeLinear", [y, scale, zero], attrs, [dtype])
+            exact = (y.astype(np.float32) - z.astype(np.float32)) * s.astype(np.float32)
+            same(d, exact.astype(dtype))
+
+
+@pytest.mark.parametrize("target", [*FLOAT8, *FLOAT4])
+def test_quantize_to_narrow_floats(core: Any, target: Any) -> None:
+    x = np.random.default_rng(8).normal(0, 300, (5, 8)).astype(np.float32)
+    scale = np.array([0.5, 1, 2, 3, 4], np.float32)
+    (y,) = core.run("QuantizeLinear", [x, scale], {"axis": 0, "output_dtype": code(target)}, [target])
+    quotient = x / scale[:, None]
+    want = numpy_helper.saturate_cast(quotient, np.dtype(target)) if target in FLOAT8 else quotient.astype(target)
+    same(y, want)
+    (d,) = core.run("DequantizeLinear", [y, scale], {"axis": 0, "output_dtype": code(np.float16)}, [np.float16])
+    same(d, (y.astype(np.float32) * scale[:, None]).astype(np.float16))
+
+
+def test_quantize_precision_and_extremes(core: Any) -> None:
+    x, scale = np.array([2049.0, 1e30, -1e30, np.nan], np.float32), np.float32(2)
+    (y,) = core.run("QuantizeLinear", [x, scale, np.int16(0)], {"precision": code(np.float16)}, [np.int16])
+    np.testing.assert_array_equal(y, [1024, 32767, -32768, -32768])
+    (y,) = core.run("QuantizeLinear", [np.array([7, -7], np.int32), np.int32(2), np.int8(1)], {}, [np.int8])
+    np.testing.assert_array_equal(y, [5, -3])
+
+
+def test_dynamic_quantize(core: Any) -> None:
+    for shape in [(7,), (300, 700), (), (0,)]:
+        x = np.asarray(np.random.default_rng(9).normal(1, 3, shape)).astype(np.float32)
+        y, scale, zero = core.run("DynamicQuantizeLinear", [x], {}, [np.uint8, np.float32, np.uint8], threads=2)
+        low, high = np.float32(min(0, x.min(initial=0))), np.float32(max(0, x.max(initial=0)))
+        s = np.float32(1 if low == high else high - low) / np.float32(255)
+        z = np.rint(np.clip(-low / s, 0, 255))
+        assert scale == s
+        assert zero == z
+        np.testing.assert_array_equal(y, np.clip(np.rint(x / s) + z, 0, 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("scale", "attrs"),
+    [
+        (np.ones(2, np.float32), {}),
+        (np.ones((4, 2), np.float32), {"block_size": 3}),
+        (np.ones(3, np.float32), {"axis": 2}),
+    ],
+)
+def test_bad_scales_are_refused(core: Any, scale: Array, attrs: dict[str, Any]) -> None:
+    with pytest.raises(_core.BadOperand):
+        core.run("QuantizeLinear", [np.ones((4, 3), np.float32), scale], attrs, [np.uint8])
