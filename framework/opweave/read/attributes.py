@@ -12,7 +12,8 @@ import onnx
 from opweave.dtypes import DType
 from opweave.errors import ModelError
 from opweave.graph import Constant, Graph
-from opweave.read.scope import Scope
+from opweave.read.check import OWN_DOMAINS
+from opweave.read.scope import Scope, normal_domain
 from opweave.read.tensors import sparse_constant, tensor_constant
 from opweave.read.types import read_type
 from opweave.types import TensorType
@@ -34,6 +35,7 @@ _FIELDS = {
     _A.SPARSE_TENSORS: "sparse_tensors",
     _A.TYPE_PROTOS: "type_protos",
 }
+_LISTS = frozenset(kind for kind, field in _FIELDS.items() if field.endswith("s") and field != "s")
 _KINDS = {v: k for k, v in _FIELDS.items()}
 
 
@@ -47,6 +49,7 @@ class AttributeReader:
         """Name to value; tensors are `Constant` only for Constant nodes, which may be large."""
         found: dict[str, Any] = {}
         lazy = node.op_type == "Constant"
+        errors = "strict" if normal_domain(node.domain) in OWN_DOMAINS else "surrogateescape"
         for attribute in node.attribute:
             name, home = attribute.name, scope
             if name in found or not name:
@@ -55,20 +58,20 @@ class AttributeReader:
                 if attribute.ref_attr_name not in scope.attributes:
                     continue
                 attribute, home = scope.attributes[attribute.ref_attr_name]  # noqa: PLW2901
-            found[name] = self._value(attribute, home, lazy)
+            found[name] = self._value(attribute, home, lazy, errors)
         return found
 
-    def _value(self, attribute: onnx.AttributeProto, scope: Scope, lazy: bool) -> Any:
+    def _value(self, attribute: onnx.AttributeProto, scope: Scope, lazy: bool, errors: str) -> Any:
         kind = attribute.type or _guess(attribute)
         if kind not in _FIELDS:
             raise ModelError("read a node's attributes", f"{attribute.name!r} has the kind {kind}", "the model is damaged")
         raw = getattr(attribute, _FIELDS[kind])
+        if kind in (_A.STRING, _A.STRINGS):
+            return _texts(raw, errors, attribute.name)
         convert = self._converter(kind, attribute.name, scope, lazy)
-        return [convert(item) for item in raw] if _FIELDS[kind].endswith("s") and kind != _A.STRING else convert(raw)
+        return [convert(item) for item in raw] if kind in _LISTS else convert(raw)
 
     def _converter(self, kind: int, name: str, scope: Scope, lazy: bool) -> Callable[[Any], Any]:
-        if kind in (_A.STRING, _A.STRINGS):
-            return lambda s: s.decode("utf-8", "surrogateescape")
         if kind in (_A.GRAPH, _A.GRAPHS):
             return lambda g: self._build_body(g, scope)
         if kind in (_A.TYPE_PROTO, _A.TYPE_PROTOS):
@@ -94,6 +97,14 @@ class AttributeReader:
         return Constant(array), TensorType(DType.of(array.dtype), array.shape)
 
 
+def _texts(raw: Any, errors: str, name: str) -> str | list[str]:
+    """Text, or a list of texts. Foreign operators keep bytes in strings; those of ONNX hold UTF-8."""
+    try:
+        return raw.decode("utf-8", errors) if isinstance(raw, bytes) else [s.decode("utf-8", errors) for s in raw]
+    except UnicodeDecodeError as error:
+        raise ModelError("read a node's attributes", f"{name!r} is not UTF-8", "the model is damaged") from error
+
+
 def _maybe_lazy(pair: tuple[Constant, TensorType], lazy: bool) -> Any:
     return pair if lazy else pair[0].array
 
@@ -101,7 +112,7 @@ def _maybe_lazy(pair: tuple[Constant, TensorType], lazy: bool) -> Any:
 def _guess(attribute: onnx.AttributeProto) -> int:
     """Files of IR version 1 do not say an attribute's kind."""
     for field, kind in _KINDS.items():
-        present = len(getattr(attribute, field)) if kind > _A.GRAPH and field.endswith("s") else attribute.HasField(field)
+        present = len(getattr(attribute, field)) if kind in _LISTS else attribute.HasField(field)
         if present:
             return int(kind)
     return int(_A.UNDEFINED)

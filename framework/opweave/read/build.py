@@ -12,6 +12,7 @@ import onnx
 from opweave.errors import ModelError
 from opweave.graph import Graph, Value
 from opweave.read.attributes import AttributeReader
+from opweave.read.bodies import check_bodies
 from opweave.read.check import check_op
 from opweave.read.names import Names
 from opweave.read.op import Emitter, Op
@@ -20,27 +21,17 @@ from opweave.read.scope import FunctionKey, Scope, normal_domain, read_opsets
 from opweave.read.tensors import sparse_constant, tensor_constant
 from opweave.read.types import read_type
 from opweave.read.upgrade import is_dropped, upgrade
+from opweave.read.wellformed import check_wellformed
 from opweave.types import TensorType, Type, merge_shapes
 
-_DEPTH_LIMIT = 40  # bodies and calls within one another; protobuf's own limit allows 33 bodies
-_NODE_LIMIT = 1_000_000  # nodes after inlining: calls of calls grow without bound
+_DEPTH_LIMIT = 60  # bodies and calls within one another
+_NODE_LIMIT = 200_000  # nodes that come from functions: calls of calls grow without bound
 
 
 def build(model: onnx.ModelProto, folder: Path) -> Graph:
     """The graph of the model, not optimised."""
-    _check_depth(model)
+    check_wellformed(model)
     return _Builder(model, folder).model()
-
-
-def _check_depth(model: onnx.ModelProto) -> None:
-    pending = [(node, 0) for nodes in (model.graph.node, *(f.node for f in model.functions)) for node in nodes]
-    while pending:
-        node, depth = pending.pop()
-        if depth > _DEPTH_LIMIT:
-            raise ModelError("read the model", f"bodies more than {_DEPTH_LIMIT} deep", "the model is damaged")
-        for a in node.attribute:
-            for graph in [*([a.g] if a.HasField("g") else []), *a.graphs]:
-                pending += [(inner, depth + 1) for inner in graph.node]
 
 
 class _Builder:
@@ -49,7 +40,7 @@ class _Builder:
         self._functions = _functions(model)
         self._values, self._nodes = Names(), Names()
         self._attributes = AttributeReader(folder, self._body)
-        self._count = 0
+        self._inlined = 0
 
     def model(self) -> Graph:
         graph = self._proto.graph
@@ -88,7 +79,10 @@ class _Builder:
     def _initializers(self, proto: onnx.GraphProto, scope: Scope, types: Mapping[str, Type]) -> None:
         found = [(t.name, tensor_constant(t, self._folder)) for t in proto.initializer]
         found += [(t.values.name, sparse_constant(t, self._folder)) for t in proto.sparse_initializer]
+        given = {v.name for v in proto.input} if scope.depth else set()  # a body's inputs come by position
         for name, (constant, type_) in found:
+            if name in given:
+                continue
             if not name or name in scope.values:
                 raise ModelError("read the initializers", f"{name!r} stands twice" if name else "one has no name")
             scope.values[name] = Value(self._name(name, scope), type_, constant)
@@ -100,8 +94,8 @@ class _Builder:
         return value
 
     def _node(self, proto: onnx.NodeProto, scope: Scope, emitter: Emitter, types: Mapping[str, Type]) -> None:
-        self._count += 1
-        if self._count > _NODE_LIMIT:
+        self._inlined += bool(scope.calls)
+        if self._inlined > _NODE_LIMIT:
             raise ModelError("inline the model's functions", f"more than {_NODE_LIMIT} nodes", "the model is damaged")
         domain = normal_domain(proto.domain)
         key = (domain, proto.op_type, getattr(proto, "overload", ""))
@@ -118,6 +112,7 @@ class _Builder:
             op = Op(proto.name, domain, proto.op_type, inputs, outputs, attributes, _version(domain, scope), emitter)
             if not is_dropped(op):
                 check_op(op)
+                check_bodies(op)
             upgrade(op)
         except ModelError as error:
             raise error.with_context(node=proto.name[:80] or None, op=proto.op_type[:80] or None) from error.__cause__

@@ -22,7 +22,7 @@ _KINDS = {
     "GRAPH": Graph,
     "SPARSE_TENSOR": np.ndarray,
 }
-_OWN_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
+OWN_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.training", "ai.onnx.preview.training", "ai.onnx.preview")
 
 
 @functools.cache
@@ -48,7 +48,7 @@ def check_op(op: Op) -> None:
         raise ModelError("read a node", "it names no operator", "the model is damaged")
     schema = schema_of(op.op_type, op.version, op.domain)
     if schema is None:
-        if op.domain in _OWN_DOMAINS:
+        if op.domain in OWN_DOMAINS:
             found = f"{op.domain or 'ai.onnx'} {op.version} has no such operator"
             raise ModelError(f"read the operator {op.op_type[:80]}", found, "check its name, domain and operator set")
         return
@@ -57,6 +57,10 @@ def check_op(op: Op) -> None:
 
 
 def _check_attributes(op: Op, schema: Any) -> None:
+    unknown = next((name for name in op.attributes if name not in schema.attributes), None)
+    if unknown is not None:
+        found = f"the attribute {unknown[:80]!r}, which operator set {op.version} does not give it"
+        raise ModelError(f"read the operator {op.op_type}", found, "the model is damaged")
     for name, attribute in schema.attributes.items():
         if attribute.required and name not in op.attributes:
             raise ModelError(f"read the operator {op.op_type}", f"no attribute {name!r}", "the operator needs it")

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 import onnx
 
 from opweave.errors import ModelError
+from opweave.read.wellformed import bodies_of
 
 
 def sorted_nodes(nodes: Sequence[onnx.NodeProto], known: Collection[str]) -> Sequence[onnx.NodeProto]:
@@ -50,9 +51,8 @@ def _topological(nodes: Sequence[onnx.NodeProto], needs: list[set[int]]) -> list
 def free_names(node: onnx.NodeProto) -> set[str]:
     """The names that a node and its bodies read from outside."""
     names = {n for n in node.input if n}
-    for attribute in node.attribute:
-        for graph in [*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs]:
-            names |= _free_of_graph(graph)
+    for graph in bodies_of(node):
+        names |= _free_of_graph(graph)
     return names
 
 

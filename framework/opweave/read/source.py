@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 from opweave.errors import ModelError, UsageError
 
 _FILE_LIMIT = 2**31 - 1  # protobuf's own limit of one message
+_FOREIGN_LIMIT = 2**31 - 100  # versions of other domains are what their makers say
 _TOLERATED_NEWER = 20  # versions beyond the known ones that are tried, with a warning
 
 
@@ -63,9 +64,11 @@ def _check_model(model: onnx.ModelProto, where: str) -> None:
     if not model.HasField("graph"):
         raise ModelError(asked, "it has no graph", "give an ONNX model")
     _check_version(asked, "IR", model.ir_version, int(onnx.IR_VERSION))
-    for opset in model.opset_import:
-        if opset.domain in ("", "ai.onnx"):
-            _check_version(asked, "operator set", opset.version, onnx.defs.onnx_opset_version())
+    imports = [*model.opset_import, *(o for function in model.functions for o in function.opset_import)]
+    for opset in imports:
+        known = opset.domain in ("", "ai.onnx")
+        newest = onnx.defs.onnx_opset_version() if known else _FOREIGN_LIMIT
+        _check_version(asked, "operator set", opset.version, newest)
 
 
 def _check_version(asked: str, what: str, version: int, newest: int) -> None:

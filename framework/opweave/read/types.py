@@ -47,4 +47,5 @@ def _shape(proto: onnx.TypeProto.Tensor | onnx.TypeProto.SparseTensor) -> Shape 
 def _dim(proto: onnx.TensorShapeProto.Dimension) -> Dim:
     if proto.HasField("dim_value"):
         return proto.dim_value if proto.dim_value >= 0 else None
-    return proto.dim_param or None
+    symbol = proto.dim_param
+    return symbol if symbol and isinstance(symbol, str) else None

@@ -41,6 +41,10 @@ def infer(node: Node, strict: bool = True) -> Sequence[Type | None]:
         if rule is not None:
             return rule(node, inputs)
         return _from_schema(node, inputs)
+    except onnx.checker.ValidationError as e:
+        if not strict:
+            return ()
+        raise ModelError(f"the operands of {node.operator}", _reason(e), node=node.name, op=node.operator) from e
     except (onnx.shape_inference.InferenceError, rules.Contradiction) as e:
         known = all(_is_static(t) for t, v in zip(inputs, node.inputs, strict=True) if v is not None)
         if not strict or not known:
@@ -120,5 +124,8 @@ def _inferred(
     types = {f"i{i}": t for i, t in enumerate(inputs) if t is not None}
     known = {f"i{i}": d for i, d in enumerate(data) if d is not None}
     opsets = {domain: version or schema.since_version}
-    made = schema._infer_node_outputs(proto, types, known, {}, opsets, onnx.IR_VERSION)
+    try:
+        made = schema._infer_node_outputs(proto, types, known, {}, opsets, onnx.IR_VERSION)
+    except ValueError as e:  # an attribute that names no element type
+        raise onnx.checker.ValidationError(str(e)) from e
     return {name: read_type(TypeProto.FromString(t)) for name, t in made.items()}
