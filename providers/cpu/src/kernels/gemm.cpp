@@ -133,14 +133,26 @@ void pack_panel_rows(const float* b, int64_t ld, int64_t k, int64_t columns, flo
 }
 void pack_panel_any(const float* b, int64_t rs, int64_t cs, int64_t k, int64_t columns, float* dst) {
     int64_t width = round_up(columns, kLanes);
-    for (int64_t p0 = 0; p0 < k; p0 += 16) {  // 16 rows at a time: whole cache lines of the source when rs is 1
-        int64_t p1 = std::min(k, p0 + 16);
-        for (int64_t j = 0; j < width; ++j)
-            for (int64_t p = p0; p < p1; ++p) dst[p * width + j] = j < columns ? b[p * rs + j * cs] : 0.f;
-    }
+    for (int64_t p = 0; p < k; ++p)
+        for (int64_t j = 0; j < width; ++j) dst[p * width + j] = j < columns ? b[p * rs + j * cs] : 0.f;
+}
+// A transposed block: squares of whole vectors, then the rows that are left.
+void pack_panel_columns(const float* b, int64_t ld, int64_t k, int64_t columns, float* dst) {
+    const int64_t width = round_up(columns, kLanes), whole = k / kLanes * kLanes;
+    for (int64_t j = 0; j < columns; j += kLanes)
+        for (int64_t p = 0; p < whole; p += kLanes) {
+            vf v[kLanes];
+#pragma GCC unroll 16
+            for (int i = 0; i < kLanes; ++i) v[i] = j + i < columns ? load(b + (j + i) * ld + p) : vf{};
+            transpose(v);
+#pragma GCC unroll 16
+            for (int i = 0; i < kLanes; ++i) store(dst + (p + i) * width + j, v[i]);
+        }
+    pack_panel_any(b + whole, 1, ld, k - whole, columns, dst + whole * width);
 }
 void pack_panel(const float* b, int64_t rs, int64_t cs, int64_t k, int64_t columns, float* dst) {
     if (cs == 1) pack_panel_rows(b, rs, k, columns, dst);
+    else if (rs == 1) pack_panel_columns(b, cs, k, columns, dst);
     else pack_panel_any(b, rs, cs, k, columns, dst);
 }
 

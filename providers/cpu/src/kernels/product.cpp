@@ -90,12 +90,13 @@ MatrixLayout matrix_layout(const Shape& a, const Shape& b, Transposes t) {
 }
 
 void transpose(const float* x, int64_t ld, int64_t rows, int64_t columns, float* y, int64_t ldy) {
-    constexpr int64_t kTile = 16;
-    for (int64_t i0 = 0; i0 < rows; i0 += kTile)
-        for (int64_t j0 = 0; j0 < columns; j0 += kTile) {
-            const int64_t i1 = std::min(rows, i0 + kTile), j1 = std::min(columns, j0 + kTile);
-            for (int64_t j = j0; j < j1; ++j)
-                for (int64_t i = i0; i < i1; ++i) y[j * ldy + i] = x[i * ld + j];
+    for (int64_t i = 0; i < rows; i += kLanes)
+        for (int64_t j = 0; j < columns; j += kLanes) {
+            const int height = static_cast<int>(std::min<int64_t>(kLanes, rows - i)), width = static_cast<int>(std::min<int64_t>(kLanes, columns - j));
+            vf v[kLanes] = {};
+            for (int r = 0; r < height; ++r) v[r] = width == kLanes ? load(x + (i + r) * ld + j) : load_part(x + (i + r) * ld + j, width);
+            transpose(v);
+            for (int c = 0; c < width; ++c) store_part(y + (j + c) * ldy + i, v[c], height);
         }
 }
 

@@ -41,6 +41,31 @@ inline vf load_part(const float* p, int n) {
 }
 inline void store_part(float* p, vf v, int n) { std::memcpy(p, &v, static_cast<size_t>(n) * 4); }
 inline vf select(vi mask, vf yes, vf no) { return mask ? yes : no; }
+// The rows of a square of kLanes vectors become its columns: halves are exchanged, then quarters, and so on.
+template <int H = kLanes / 2> inline void transpose(vf* v) {
+#if defined(__clang__)
+    for (int i = 0; i < kLanes; ++i)
+        for (int j = 0; j < i; ++j) {
+            const float x = v[i][j];
+            v[i][j] = v[j][i];
+            v[j][i] = x;
+        }
+#else
+    vi low{}, high{};
+    for (int i = 0; i < kLanes; ++i) {
+        low[i] = i & H ? i - H + kLanes : i;
+        high[i] = i & H ? i + kLanes : i + H;
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < kLanes; ++i) {
+        if (i & H) continue;
+        const vf a = v[i], b = v[i + H];
+        v[i] = __builtin_shuffle(a, b, low);
+        v[i + H] = __builtin_shuffle(a, b, high);
+    }
+    if constexpr (H > 1) transpose<H / 2>(v);
+#endif
+}
 inline float sum(vf v) {
     float s = 0;
     for (int i = 0; i < kLanes; ++i) s += v[i];
