@@ -77,11 +77,12 @@ class Flatten final : public View {
 
 class Squeeze final : public View {
   public:
-    uint32_t value_inputs() const override { return 1u << 1; }
+    explicit Squeeze(bool all) : all_(all) {}
+    uint32_t value_inputs() const override { return all_ ? 0 : 1u << 1; }
     Shape shape(const Tensor* in) const override {
         const Shape& s = in[0].shape();
         bool drop[kMaxRank] = {};
-        if (in[1].present()) {
+        if (!all_) {
             for (int64_t i = 0; i < in[1].count(); ++i) {
                 int64_t a = normal_axis(in[1].as<int64_t>()[i], s.rank);
                 if (s[static_cast<int>(a)] != 1) throw BadOperand("cannot squeeze axis " + std::to_string(a) + " of " + s.str());
@@ -95,6 +96,9 @@ class Squeeze final : public View {
             if (!drop[i]) out.push_back(s[i]);
         return out;
     }
+
+  private:
+    bool all_;  // no axes given: every dimension of 1 goes
 };
 
 class Unsqueeze final : public View {
@@ -124,7 +128,7 @@ template <class K, class... Args> Factory view(Args... args) {
 
 void register_view(Registry& r) {
     r.add("Identity", view<Identity>());
-    r.add("Squeeze", view<Squeeze>());
+    r.add("Squeeze", [](const NodeSpec& s) { return std::make_unique<Squeeze>(!s.has_input(1)); });
     r.add("Unsqueeze", view<Unsqueeze>());
     r.add("Reshape", [](const NodeSpec& s) { return std::make_unique<Reshape>(s.attrs.integer("allowzero", 0) != 0); });
     r.add("Flatten", [](const NodeSpec& s) { return std::make_unique<Flatten>(s.attrs.integer("axis", 1)); });
