@@ -256,9 +256,12 @@ template <class T> void clip_block(const void* const* in, void* out, int64_t n, 
 }
 class Clip final : public Kernel {
   public:
-    explicit Clip(const NodeSpec& s) : stored_(dtype_of_input(s, 0)) {
-        op_ = plain_operation(stored_, visit<NumberTypes>(stored_, [](auto t) -> BlockFn { return clip_block<wide_t<decltype(t)>>; }));
+    explicit Clip(const NodeSpec& s) : stored_(dtype_of_input(s, 0)), op_(choose(s)) {
         for (size_t k = 0; k < std::min<size_t>(3, s.inputs.size()); ++k) types_.push_back(s.has_input(k) ? stored_ : DType::Undefined);
+    }
+    static Operation choose(const NodeSpec& s) {
+        DType t = dtype_of_input(s, 0);
+        return plain_operation(t, visit<NumberTypes>(t, [](auto x) -> BlockFn { return clip_block<wide_t<decltype(x)>>; }));
     }
     uint32_t inplace() const override { return 1; }
     std::unique_ptr<Prepared> prepare(const Tensor* in, TensorDesc* out) const override {
@@ -313,16 +316,34 @@ class Dropout final : public Kernel {
 
 }  // namespace
 
+namespace {
+std::map<std::string, Chooser>& choosers() {  // filled while the operators register
+    static std::map<std::string, Chooser> table;
+    return table;
+}
+}  // namespace
+
+Operation operation_of(const NodeSpec& spec) {
+    auto found = choosers().find(spec.op);
+    if (found == choosers().end()) throw Unsupported("'" + spec.op + "' is not elementwise");
+    return found->second(spec);
+}
 std::unique_ptr<Kernel> make_elementwise(const NodeSpec& spec, const Operation& op, int operands) {
     return std::make_unique<Elementwise>(spec, op, operands);
 }
 void add_elementwise(Registry& r, const char* op, int required, int operands, Chooser choose) {
+    choosers()[op] = choose;
     r.add(op, [=](const NodeSpec& s) {
         for (int k = 0; k < required; ++k) dtype_of_input(s, static_cast<size_t>(k));
         return make_elementwise(s, choose(s), operands);
     });
 }
 void add_variadic(Registry& r, const char* op, std::function<BlockFn(DType)> fold, std::function<BlockFn(DType)> finish) {
+    if (!finish) choosers()[op] = [=](const NodeSpec& s) {
+        if (s.inputs.size() != 2) throw Unsupported("not two inputs");
+        DType t = common_type(s);
+        return plain_operation(t, fold(compute_type(t)));
+    };
     r.add(op, [=](const NodeSpec& s) {
         DType t = compute_type(dtype_of_input(s, 0));
         return std::make_unique<Variadic>(s, fold(t), finish ? finish(t) : nullptr);
@@ -331,6 +352,7 @@ void add_variadic(Registry& r, const char* op, std::function<BlockFn(DType)> fol
 
 void register_elementwise(Registry& r) {
     add_elementwise(r, "Where", 3, 3, where);
+    choosers()["Clip"] = Clip::choose;
     r.add("Clip", [](const NodeSpec& s) { return std::make_unique<Clip>(s); });
     r.add("Dropout", [](const NodeSpec& s) { return std::make_unique<Dropout>(s); });
 }

@@ -61,6 +61,10 @@ void add_variadic(Registry& r, const char* op, std::function<BlockFn(DType)> fol
 
 std::unique_ptr<Kernel> make_elementwise(const NodeSpec& spec, const Operation& op, int operands);
 
+// The operation of an elementwise operator on the types of `spec`, for a kernel that does several in one pass. Throws
+// Unsupported for other operators, and for variadic ones of other than two inputs.
+Operation operation_of(const NodeSpec& spec);
+
 // The type of a required input, and of two that must have the same.
 DType dtype_of_input(const NodeSpec& spec, size_t i);
 DType common_type(const NodeSpec& spec);

@@ -206,6 +206,7 @@ void register_elementwise_arithmetic(Registry& r) {
     add_elementwise(r, "Mod", 2, 2, modulo);
     add_elementwise(r, "Pow", 2, 2, power);
     add_elementwise(r, "BitShift", 2, 2, bit_shift);
+    add_elementwise(r, "PRelu", 2, 2, [](const NodeSpec& s) { return operation(common_type(s), pick<PRelu, All>); });
     r.add("PRelu", [](const NodeSpec& s) { return std::make_unique<PReluKernel>(s, operation(common_type(s), pick<PRelu, All>)); });
     add_variadic(r, "Max", pick<Max, All>);
     add_variadic(r, "Min", pick<Min, All>);
