@@ -9,7 +9,7 @@ import numpy as np
 
 from opweave.dtypes import DType
 from opweave.graph import Graph, Node, Value
-from opweave.specialise.scope import Scope, small_data
+from opweave.specialise.scope import Scope, small_data, without_shapes
 from opweave.types import Dim, OptionalType, SequenceType, TensorType, Type
 
 _ROUNDS = 4
@@ -21,16 +21,12 @@ def _body(body: Graph, inputs: Sequence[Type | None], scope: Scope) -> tuple[Gra
 
     inner = scope.body()
     typed = tuple(
-        replace(v, type=t if t is not None else _without_shape(v.type))
+        replace(v, type=t if t is not None else without_shapes(v.type))
         for v, t in zip(body.inputs, [*inputs, *[None] * len(body.inputs)], strict=False)
     )
     inner.values.update((v.name, v) for v in typed)
     nodes, outputs = forward(body, inner)
     return replace(body, inputs=typed, outputs=outputs, nodes=nodes), inner
-
-
-def _without_shape(declared: Type | None) -> Type | None:
-    return TensorType(declared.dtype) if isinstance(declared, TensorType) else declared
 
 
 def captured(body: Graph, scope: Scope) -> Graph:
@@ -82,7 +78,7 @@ def _stable(
         if wider == carried:
             return made, carried
         carried = wider
-    carried = [_without_shape(t) for t in carried]
+    carried = [without_shapes(t) for t in carried]
     return _body(body, [*leading, *carried, *trailing], scope)[0], carried
 
 
@@ -143,7 +139,7 @@ def _item(sequence: Type | None, axis: int) -> tuple[Type | None, Dim]:
         or not sequence.shape
         or not -len(sequence.shape) <= axis < len(sequence.shape)
     ):
-        return _without_shape(sequence), None
+        return without_shapes(sequence), None
     shape = list(sequence.shape)
     length = shape.pop(axis)
     return TensorType(sequence.dtype, tuple(shape)), length

@@ -20,10 +20,12 @@ _NEVER = frozenset(
 )  # fmt: skip
 """Random ones, and those that devices want to see with their constants."""
 
-_LIGHT = 1 << 16
-"""Bytes of inputs up to which a node with results of unknown size is evaluated."""
+_BOUNDED = frozenset({"Compress", "NonZero", "Unique"})
+"""Their results have a size that only the data tells, but never a large one."""
 
-_GROWING = frozenset({"ConstantOfShape", "Expand", "Range", "Tile", "Resize", "EyeLike", "OneHot", "Pad", "Upsample"})
+_HEAVY = ("Attention", "Conv", "DFT", "Deform", "Einsum", "GRU", "Gemm", "LSTM", "MatMul", "QLinear", "RNN", "STFT")
+_LIGHT = 1 << 16
+"""Bytes of inputs up to which the operators with these in their names, which compute much for each byte, are evaluated."""
 
 
 def from_types(node: Node) -> Sequence[Array] | None:
@@ -67,7 +69,15 @@ def evaluated(node: Node, types: Sequence[Type | None]) -> Sequence[Array] | Non
 
 
 def _is_small(node: Node, types: Sequence[Type | None], read: int) -> bool:
-    sizes = [t.nbytes if isinstance(t, TensorType) else None for t in types]
-    if sizes and all(s is not None for s in sizes):
-        return sum(s for s in sizes if s is not None) <= SMALL
-    return read <= _LIGHT and node.op_type not in _GROWING
+    if read > _LIGHT and any(part in node.op_type for part in _HEAVY):
+        return False
+    if node.op_type in _BOUNDED:
+        return read <= _LIGHT
+    sizes = [_nbytes(t) for t in types]
+    return bool(sizes) and all(size is not None for size in sizes) and sum(s for s in sizes if s is not None) <= SMALL
+
+
+def _nbytes(value_type: Type | None) -> int | None:
+    if not isinstance(value_type, TensorType) or value_type.static_shape is None:
+        return None
+    return math.prod(value_type.static_shape) * max(value_type.dtype.itemsize, 1)

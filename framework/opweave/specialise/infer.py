@@ -45,7 +45,7 @@ def infer(node: Node, strict: bool = True) -> Sequence[Type | None]:
         if not strict:
             return ()
         raise ModelError(f"the operands of {node.operator}", _reason(e), node=node.name, op=node.operator) from e
-    except (onnx.shape_inference.InferenceError, rules.Contradiction) as e:
+    except (onnx.shape_inference.InferenceError, rules.Contradiction, RuntimeError, ValueError, IndexError) as e:
         known = all(_is_static(t) for t, v in zip(inputs, node.inputs, strict=True) if v is not None)
         if not strict or not known:
             return ()

@@ -169,8 +169,8 @@ def _range(node: Node, types: Types) -> Types:
     if first is None or any(d is None or d.size != 1 for d in data):
         return [None if first is None else TensorType(first.dtype, (None,))]
     start, limit, delta = (d.reshape(()).item() for d in data if d is not None)
-    if delta == 0:
-        raise Contradiction("the step is 0")
+    if delta == 0 or not all(math.isfinite(x) for x in (start, limit, delta)):
+        raise Contradiction(f"no range from {start} to {limit} by {delta}")
     return [TensorType(first.dtype, (max(math.ceil((limit - start) / delta), 0),))]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from opweave.dtypes import DType
 from opweave.graph import Array, Constant, Value
-from opweave.types import Dim, TensorType, Type
+from opweave.types import Dim, OptionalType, SequenceType, TensorType, Type
 
 SMALL = 1 << 20
 """Bytes of a constant that folding may read or make."""
@@ -61,11 +61,8 @@ class Scope:
 
     def write(self, value: Value, value_type: Type | None) -> Value:
         """A node's output. What the model declares is believed only for the element type: exporters err in shapes."""
-        declared = value.tensor
-        if value_type is None and declared is not None:
-            value_type = TensorType(declared.dtype)
-        elif value_type is None:
-            value_type = value.type
+        if value_type is None:
+            value_type = without_shapes(value.type)
         self.values[value.name] = made = Value(value.name, value_type)
         return made
 
@@ -78,6 +75,17 @@ class Scope:
     def alias(self, value: Value, other: Value) -> None:
         """From here on `other` is read wherever `value` was."""
         self.values[value.name] = other
+
+
+def without_shapes(declared: Type | None) -> Type | None:
+    """The type with element types only."""
+    match declared:
+        case TensorType():
+            return TensorType(declared.dtype)
+        case SequenceType() | OptionalType():
+            element = without_shapes(declared.element)
+            return None if element is None else replace(declared, element=element)
+    return declared
 
 
 def _constant_type(constant: Constant) -> TensorType:
