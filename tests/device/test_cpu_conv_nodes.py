@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .conftest import Core, NodeCase
 
-NODE_OPERATORS = ["Conv", "MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", "GlobalAveragePool", "MaxUnpool"]
+NODE_OPERATORS = [
+    "Conv", "ConvTranspose", "Col2Im", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "GlobalMaxPool",
+    "GlobalAveragePool", "MaxUnpool",
+]  # fmt: skip
 
 
 def test_node(core: Core, node_case: NodeCase) -> None:

@@ -106,23 +106,27 @@ template <class T, class To> class Columns {
     To outside_;
 };
 
-// y[input position] += columns[tap][output position] for the rows [row0, row1) of output positions of one channel (a row
-// is axis[2].out positions). columns: row0's first position first, taps `ld` apart.
-template <class T> void add_columns(const Window& window, int64_t row0, int64_t row1, const T* columns, int64_t ld, T* y) {
+// Output positions of a window, row by row: rows [row0, row1), in each the positions [x0, x1).
+struct Positions {
+    int64_t row0, row1, x0, x1;
+    int64_t count() const { return (row1 - row0) * (x1 - x0); }
+};
+// y[input position] += columns[tap][output position], of one channel; taps are `ld` apart.
+template <class T> void add_columns(const Window& window, const Positions& at, const T* columns, int64_t ld, T* y) {
     const Axis &d = window.axis[0], &h = window.axis[1], &w = window.axis[2];
     for (int64_t kz = 0; kz < d.kernel; ++kz)
         for (int64_t ky = 0; ky < h.kernel; ++ky)
             for (int64_t kx = 0; kx < w.kernel; ++kx, columns += ld) {
                 const int64_t x = kx * w.dilation - w.pad;
-                const int64_t first = std::min(w.out, x < 0 ? ceil_div(-x, w.stride) : 0);
-                const int64_t end = x >= w.in ? first : std::max(first, std::min(w.out, (w.in - 1 - x) / w.stride + 1));
-                for (int64_t row = row0; row < row1; ++row) {
+                const int64_t first = std::max(at.x0, x < 0 ? ceil_div(-x, w.stride) : 0);
+                const int64_t end = x >= w.in ? 0 : std::min(at.x1, (w.in - 1 - x) / w.stride + 1);
+                for (int64_t row = at.row0; row < at.row1; ++row) {
                     const int64_t iz = d.start(row / h.out) + kz * d.dilation, iy = h.start(row % h.out) + ky * h.dilation;
-                    if (iz < 0 || iz >= d.in || iy < 0 || iy >= h.in) continue;
-                    const T* from = columns + (row - row0) * w.out;
-                    T* to = y + (iz * h.in + iy) * w.in;  // x may lie before the row
-                    if (w.stride == 1) for (int64_t i = first; i < end; ++i) to[i + x] += from[i];
-                    else for (int64_t i = first; i < end; ++i) to[i * w.stride + x] += from[i];
+                    if (iz < 0 || iz >= d.in || iy < 0 || iy >= h.in || first >= end) continue;
+                    const T* from = columns + (row - at.row0) * (at.x1 - at.x0) + first - at.x0;
+                    T* to = y + (iz * h.in + iy) * w.in + first * w.stride + x;
+                    if (w.stride == 1) for (int64_t i = 0; i < end - first; ++i) to[i] = static_cast<T>(to[i] + from[i]);
+                    else for (int64_t i = 0; i < end - first; ++i) to[i * w.stride] = static_cast<T>(to[i * w.stride] + from[i]);
                 }
             }
 }
