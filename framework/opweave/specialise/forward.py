@@ -67,14 +67,14 @@ def _run(source: Sequence[Node], scope: Scope, nodes: list[Node], kept: frozense
             continue
         if node.op_type == "Identity" and not node.domain and _forwarded(resolved, scope, kept):
             continue
-        nodes.extend(_specialised(resolved, scope))
+        nodes.extend(_specialised(resolved, node, scope))
 
 
-def _specialised(node: Node, scope: Scope) -> list[Node]:
-    """The node with its types, or nothing where its results are known."""
+def _specialised(node: Node, source: Node, scope: Scope) -> list[Node]:
+    """The node with its types, or nothing where its results are known. `source` is the node before its inputs were."""
     if not node.domain and node.op_type in control.OPERATORS:
         return [control.OPERATORS[node.op_type](node, scope)]
-    types = list(infer(node, scope.strict))
+    types = list(infer(node, source, scope.strict))
     known = fold.from_types(node) or fold.evaluated(node, types) or _known_in_part(node, types, scope)
     if known is not None:
         for value, array in zip(node.outputs, known, strict=False):

@@ -33,14 +33,17 @@ _NEEDS_DATA = frozenset(
 """Operators whose inference looks at the data of inputs."""
 
 
-def infer(node: Node, strict: bool = True) -> Sequence[Type | None]:
-    """The output types, None where unknown. A contradiction raises `ModelError`; not `strict`: it is unknown."""
+def infer(node: Node, source: Node, strict: bool = True) -> Sequence[Type | None]:
+    """The output types, None where unknown. A contradiction raises `ModelError`; not `strict`: it is unknown.
+
+    `source` is the node as the graph holds it, before its inputs were specialised: what is cached is cached there.
+    """
     inputs = [None if v is None else v.type for v in node.inputs]
     try:
         rule = rules.OPERATORS.get((node.domain, node.op_type))
         if rule is not None:
             return rule(node, inputs)
-        return _from_schema(node, inputs)
+        return _from_schema(node, source, inputs)
     except onnx.checker.ValidationError as e:
         if not strict:
             return ()
@@ -64,9 +67,9 @@ def _reason(error: Exception) -> str:
     return str(error).replace("[ShapeInferenceError]", "").replace("[TypeInferenceError]", "").strip(" \n") or "unfit"
 
 
-def _from_schema(node: Node, inputs: Sequence[Type | None]) -> Sequence[Type | None]:
+def _from_schema(node: Node, source: Node, inputs: Sequence[Type | None]) -> Sequence[Type | None]:
     """What ONNX infers for the node; nothing where it has no inference for the operator."""
-    proto = _canonical(node)
+    proto = _canonical(source)
     if not proto:
         return ()
     data = () if node.op_type not in _NEEDS_DATA else tuple(_data(v) for v in node.inputs)
