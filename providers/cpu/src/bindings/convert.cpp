@@ -48,6 +48,8 @@ Attrs::Value to_value(nb::handle h) {
     for (nb::handle item : h) texts.push_back(text_of(item));
     return texts;
 }
+}  // namespace
+
 const char* numpy_name(DType dtype) {
     switch (dtype) {
         case DType::BF16: return "uint16";
@@ -59,7 +61,6 @@ const char* numpy_name(DType dtype) {
     if (dtype == DType::C128) return "complex128";
     return name_of(dtype);
 }
-}  // namespace
 
 Attrs to_attrs(nb::dict attrs) {
     Attrs out;

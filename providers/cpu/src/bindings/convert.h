@@ -28,6 +28,7 @@ class HeldBuffer {
 
 OwnedTensor owned_tensor(nb::handle array, DType dtype);  // releases the buffer under the GIL, whoever drops it
 Attrs to_attrs(nb::dict attrs);                            // values: int, float, str, lists of these, (array, code)
+const char* numpy_name(DType dtype);                       // of the NumPy dtype that a tensor crosses as
 nb::object new_array(const TensorDesc& desc);              // an uninitialised NumPy array; narrow types as unsigned integers
 
 }  // namespace opweave

@@ -1,0 +1,52 @@
+"""Values as they cross between Python and the core: (array, dtype code), extension types as unsigned views; (object, 0)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from opweave.dtypes import DType
+from opweave.graph import Node
+from opweave.reference import evaluate
+
+Crossing: TypeAlias = tuple[Any, int]
+
+
+def plain(array: Any) -> Any:
+    """The array C-contiguous, and as unsigned integers where its type is an extension type."""
+    array = np.asarray(array, order="C")
+    return array.view(f"u{array.dtype.itemsize}") if DType.of(array.dtype).is_extension else array
+
+
+def to_core(value: Any) -> Crossing:
+    """A tensor of numbers as an array with its code; everything else as an object."""
+    if not isinstance(value, np.ndarray) or value.dtype.kind in "OUST":
+        return value, 0
+    if not value.dtype.isnative:
+        value = value.astype(value.dtype.newbyteorder("="))
+    return plain(value), int(DType.of(value.dtype))
+
+
+def from_core(crossing: Crossing | None) -> Any:
+    """The value; None where it is omitted."""
+    if crossing is None:
+        return None
+    value, code = crossing
+    return value.view(DType(code).numpy) if code else value
+
+
+class ReferenceCall:
+    """An instruction that leaves the core: one node through the reference implementation."""
+
+    def __init__(self, node: Node, captured: Sequence[str] = ()) -> None:
+        self._node = node
+        self._captured = captured
+
+    def __call__(self, operands: Sequence[Crossing | None]) -> list[Crossing]:
+        values = [from_core(o) for o in operands]
+        count = len(self._node.inputs)
+        outer = dict(zip(self._captured, values[count:], strict=True))
+        results = list(evaluate(self._node, values[:count], outer))
+        results += [None] * (len(self._node.outputs) - len(results))
+        return [to_core(r) for r in results]

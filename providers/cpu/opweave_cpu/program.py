@@ -1,0 +1,102 @@
+"""A compiled stage of the `cpu` device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from opweave.graph import Graph, Value
+from opweave.memory import Life, plan_memory
+from opweave.provider import Buffer, HostBuffer, Program, Stream
+
+from opweave_cpu import _core
+from opweave_cpu.crossing import plain
+from opweave_cpu.lower import Lowering
+
+
+@dataclass(frozen=True)
+class MemoryUse:
+    """Bytes of a program: its arena (one per call in flight), the least any arena could be, its constants, workspace."""
+
+    arena: int
+    lower_bound: int
+    constants: int
+    workspace: int
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One instruction that ran. Not `native`: it left the core for Python."""
+
+    node: str
+    operator: str
+    seconds: float
+    native: bool
+    flops: float
+    algorithm: str
+
+
+class CpuProgram(Program):
+    """Runs a graph inside the core, without the GIL but where a node has no kernel."""
+
+    def __init__(self, graph: Graph, threads: int = 1, fuse: bool = True) -> None:
+        lowering = Lowering(_core.operators())
+        block = lowering.block(graph)
+        self._core = _core.Program(lowering.values, block, threads)
+        lives = [Life(v, n, f, la, None if a < 0 else a, i) for v, n, f, la, a, i in self._core.lives()]
+        layout = plan_memory(lives)
+        offsets = [layout.offsets.get(i, -1) for i in range(len(lowering.values))]
+        self._core.lay_out(offsets, layout.nbytes)
+        constants = sum(int(v[2].nbytes) for v in lowering.values if isinstance(v[2], np.ndarray))
+        arena, workspace = self._core.memory()
+        self._memory = MemoryUse(arena, layout.lower_bound, constants, workspace)
+        self._inputs = [_extension(v) for v in graph.inputs]
+        self._outputs = [_extension(v) for v in graph.outputs]
+        plainly = not any(self._inputs) and not any(self._outputs)
+        self.call: Callable[[Sequence[Any]], list[Any]] = self._core.call if plainly else self._call_views
+        """Outputs for inputs, in the graph's order: arrays of the graph's dtypes, or objects. Outputs are the caller's."""
+
+    def run(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer | None], stream: Stream) -> Sequence[Buffer]:
+        results = self.call([b.array if isinstance(b, HostBuffer) else np.asarray(b) for b in inputs])
+        return [_deliver(r, o) for r, o in zip(results, outputs or [None] * len(results), strict=True)]
+
+    def profile(self, arrays: Sequence[Any]) -> tuple[list[Any], list[ProfileRow]]:
+        """As `call`, with the time of every instruction."""
+        outputs, rows = self._core.profile(self._plain(arrays))
+        return self._views(outputs), [ProfileRow(*row) for row in rows]
+
+    def memory(self) -> MemoryUse:
+        """What the program needs."""
+        return self._memory
+
+    def calls(self) -> list[tuple[str, str]]:
+        """(node, operator) of what the core leaves to the reference implementation."""
+        return self._core.calls()
+
+    def stats(self) -> Mapping[str, float]:
+        use = self._memory
+        return {"arena_bytes": use.arena, "constants_bytes": use.constants, "calls_outside_core": len(self.calls())}
+
+    def _call_views(self, arrays: Sequence[Any]) -> list[Any]:
+        return self._views(self._core.call(self._plain(arrays)))
+
+    def _plain(self, arrays: Sequence[Any]) -> list[Any]:
+        return [a if e is None else plain(a) for a, e in zip(arrays, self._inputs, strict=True)]
+
+    def _views(self, outputs: Sequence[Any]) -> list[Any]:
+        return [o if e is None else o.view(e) for o, e in zip(outputs, self._outputs, strict=True)]
+
+
+def _extension(value: Value) -> Any:
+    """The NumPy dtype of a value that crosses as a view; None for all others."""
+    tensor = value.tensor
+    return tensor.dtype.numpy if tensor is not None and tensor.dtype.is_extension else None
+
+
+def _deliver(result: Any, target: Buffer | None) -> Buffer:
+    if not isinstance(target, HostBuffer):
+        return HostBuffer(result)
+    np.copyto(target.array, result)
+    return target
