@@ -174,6 +174,16 @@ def test_long_chain_in_many_registers(core: Any) -> None:
     assert len(check(core, c.graph(results[0]), 1).nodes) == 1
 
 
+def test_the_widest_group_fits(core: Any) -> None:
+    """Every result waits for a sum at the end: as many live values as a group can have."""
+    c, inputs = Chain(), [value(f"x{i}", (1500,)) for i in range(tape.MOST_INPUTS - 2)]
+    results = [c("Abs", inputs[i % len(inputs)]) for i in range(tape.MOST_STEPS // 2)]
+    y = results[0]
+    for r in results[1:]:
+        y = c("Add", y, r)
+    assert len(check(core, c.graph(y), 1).nodes) == 1
+
+
 def test_what_no_tape_holds() -> None:
     c = Chain()
     c("Add", value("x", SHAPE, DType.INT32), value("y", SHAPE, DType.INT32), dtype=DType.INT32)

@@ -60,42 +60,43 @@ def fusible(node: Node) -> bool:
 
 def group_elementwise(graph: Graph) -> list[tuple[Node, ...]]:
     """Disjoint groups of at least two fusible nodes, each in topological order with its only visible result last."""
-    taken: set[str] = set()
-    groups = []
+    order = {id(node): i for i, node in enumerate(graph.nodes)}
     kept = {v.name for v in graph.outputs}
+    taken: set[int] = set()
+    groups = []
     for root in reversed(graph.nodes):
-        if root.name in taken or not fusible(root):
+        if id(root) in taken or not fusible(root):
             continue
         group = _grow(graph, root, taken, kept)
         if len(group) > 1:
-            taken.update(n.name for n in group)
-            groups.append(tuple(n for n in graph.nodes if n.name in {m.name for m in group}))
+            taken.update(map(id, group))
+            groups.append(tuple(sorted(group, key=lambda node: order[id(node)])))
     return groups[::-1]
 
 
-def _grow(graph: Graph, root: Node, taken: set[str], kept: set[str]) -> list[Node]:
-    group, inside = [root], {root.name}
+def _grow(graph: Graph, root: Node, taken: set[int], kept: set[str]) -> list[Node]:
+    group, inside = [root], {id(root)}
     shape = _shape(root.outputs[0])
-    changed = True
-    while changed and len(group) < MOST_STEPS:
-        changed = False
-        for value in _external(group):
-            producer = graph.producers.get(value.name)
-            if (
-                producer is None
-                or value.name in kept
-                or producer.name in taken
-                or not fusible(producer)
-                or shape is None
-                or _shape(value) != shape
-                or any(reader.name not in inside for reader in graph.readers[value.name])
-                or len(_external([*group, producer])) > MOST_INPUTS
-            ):
-                continue
-            group.append(producer)
-            inside.add(producer.name)
-            changed = True
-            break
+    external = {v.name: v for v in root.reads()}
+
+    def joins(value: Value) -> bool:
+        producer = graph.producers.get(value.name)
+        return (
+            producer is not None
+            and value.name not in kept
+            and id(producer) not in taken
+            and shape is not None
+            and _shape(value) == shape
+            and all(id(reader) in inside for reader in graph.readers[value.name])
+            and len(external | {v.name: v for v in producer.reads()}) - 1 <= MOST_INPUTS
+            and fusible(producer)
+        )
+
+    while len(group) < MOST_STEPS and (value := next(filter(joins, external.values()), None)):
+        producer = graph.producers[value.name]
+        group.append(producer)
+        inside.add(id(producer))
+        external = {k: v for k, v in external.items() if k != value.name} | {v.name: v for v in producer.reads()}
     return group
 
 
@@ -132,9 +133,9 @@ def build(group: Sequence[Node]) -> tuple[dict[str, Any], list[Value], Value]:
 def fuse(graph: Graph) -> Graph:
     """The graph with every group replaced by one `opweave.Tape`, in the place of the group's last node."""
     groups = group_elementwise(graph)
-    last = {group[-1].name: group for group in groups}
-    inner = {n.name for group in groups for n in group[:-1]}
-    nodes = [_tape(last[n.name]) if n.name in last else n for n in graph.nodes if n.name not in inner]
+    last = {id(group[-1]): group for group in groups}
+    inner = {id(node) for group in groups for node in group[:-1]}
+    nodes = [_tape(last[id(n)]) if id(n) in last else n for n in graph.nodes if id(n) not in inner]
     return replace(graph, nodes=tuple(nodes)) if groups else graph
 
 

@@ -10,7 +10,8 @@ namespace opweave {
 namespace OPWEAVE_ISA {
 namespace {
 
-constexpr int kMostValues = 24;  // inputs and live results together
+constexpr int kMostValues = 64;              // inputs and live results together
+constexpr size_t kSlotBytes = 256 * kBlock;  // of their blocks: 64 of float32, 32 of float64
 
 struct Step {
     BlockFn fn = nullptr;      // null: a conversion
@@ -125,7 +126,6 @@ void assign_slots(Program& program) {
         if (step.slot < 0) step.slot = program.slots++;
         free.insert(free.end(), freed.begin(), freed.end());
     }
-    if (program.slots > kMostValues) throw Unsupported("more than " + std::to_string(kMostValues) + " values at once");
 }
 
 Program make_program(const NodeSpec& spec) {
@@ -148,6 +148,8 @@ Program make_program(const NodeSpec& spec) {
             if (Step* from = value < 0 ? nullptr : program.producer(value)) ++from->uses;
     for (Step& step : program.steps) fuse_product(program, step);
     assign_slots(program);
+    if (program.slots > kMostValues || static_cast<size_t>(program.slots) * program.largest * kBlock > kSlotBytes)
+        throw Unsupported("a tape with " + std::to_string(program.slots) + " values at once");
     return program;
 }
 
@@ -167,7 +169,7 @@ class RunTape final : public Prepared {
         char* space = static_cast<char*>(context.workspace);
         for (size_t k = 0; k < sources_.size(); ++k) sources_[k].open(in[k].data, space + offsets_[k]);
         parallel_ranges(context.threads, count_, kBlockGrain, [&](int64_t begin, int64_t end) {
-            alignas(64) char slots[kMostValues * kBlock * 8];
+            alignas(64) char slots[kSlotBytes];
             for (int64_t at = begin; at < end; at += kBlock) block(space, in, out, at, std::min(kBlock, end - at), slots);
         });
     }
