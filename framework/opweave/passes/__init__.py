@@ -1,7 +1,7 @@
 """Device-neutral passes, run in order; each takes a graph and returns one that computes the same.
 
-A pass that meets a value that it does not understand leaves it alone. More of them apply where types are known: a graph
-may be optimised again once it is specialised.
+A pass that meets a value that it does not understand leaves it alone. Some need sizes: `refine` runs those again once a
+graph is specialised.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from opweave.errors import UsageError
 from opweave.graph import Graph
 from opweave.passes.activations import gelu, hard_swish, swish
+from opweave.passes.attention import attention
 from opweave.passes.chains import cast_chain, reshape_chain, transpose_chain
 from opweave.passes.conv import fold_affine
 from opweave.passes.cse import share_common
@@ -47,10 +48,23 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("hard_swish", _of(hard_swish)),
     ("layer_normalization", _of(layer_normalization)),
     ("rms_normalization", _of(rms_normalization)),
+    ("attention", _of(attention)),
 )
 """The passes by name, in the order that they run in."""
 
 _ROUNDS = 4  # of all passes, while they change something: one makes work for another
+
+
+_SIZED = ("identity", "flat_softmax", "gemm", "attention", "dead")
+
+
+def refine(graph: Graph, without: Collection[str] = ()) -> Graph:
+    """A specialised graph after the passes that know more where sizes are known."""
+    names = names_of(graph)
+    for name, run in PASSES:
+        if name in _SIZED and name not in without:
+            graph = run(graph, names)
+    return remove_dead(graph, names) if "dead" not in without else graph
 
 
 def optimise(graph: Graph, without: Collection[str] = ()) -> Graph:
