@@ -46,7 +46,9 @@ def test_no_file(tmp_path: Path):
     refuse(tmp_path / "pipe", "regular file")
 
 
-@pytest.mark.parametrize("data", [b"", b"not a model", b"\x7fELF\x02\x01", b"PK\x03\x04" * 50, b"\n" * 100, bytes(1000)])
+@pytest.mark.parametrize(
+    "data", [b"", b"not a model", b"\x7fELF\x02\x01", b"PK\x03\x04" * 50, b"\n" * 100, bytes(1000)]
+)
 def test_not_a_model(data: bytes):
     refuse(data, "empty|damaged|no graph")
 

@@ -12,8 +12,9 @@ from onnx import helper
 from opweave.dtypes import DType
 from opweave.errors import ExecutionError
 from opweave.graph import Constant, Graph, Node, Value
-from opweave.protos import node_proto
+from opweave.protos import node_proto, value_type
 from opweave.reference import evaluate, evaluate_graph, supports
+from opweave.specialise import specialise
 from opweave.types import TensorType
 
 RNG = np.random.default_rng(0)
@@ -115,6 +116,11 @@ def test_zip_map_gives_a_dictionary_a_row() -> None:
     assert [dict(r) for r in rows] == [{"a": np.float32(0.25), "b": np.float32(0.75)}]
 
 
+def u8(*shape: int) -> list[Any]:
+    """A quantised tensor with its scale and zero point."""
+    return [RNG.integers(0, 255, shape).astype(np.uint8), np.float32(0.05), np.uint8(120)]
+
+
 def lstm(directions: int, hidden: int, features: int, **attrs: Any) -> tuple[Node, list[Any]]:
     n = node(
         "DynamicQuantizeLSTM", 12, 3, "com.microsoft", (4, 5, 6, 7), hidden_size=hidden,
@@ -179,6 +185,57 @@ CONTRIB: Mapping[str, tuple[Node, list[Any]]] = {
         node("MultiHeadAttention", 4, domain="com.microsoft", num_heads=2),
         [f32(2, 3, 4), f32(2, 5, 4), f32(2, 5, 4), f32(12)],
     ),
+    "QLinearAdd": (node("QLinearAdd", 8, domain="com.microsoft"), [*u8(2, 3), *u8(1, 3), np.float32(0.21), np.uint8(5)]),
+    "QLinearMul": (node("QLinearMul", 8, domain="com.microsoft"), [*u8(2, 3), *u8(3), np.float32(0.5), np.uint8(5)]),
+    "QLinearSigmoid": (node("QLinearSigmoid", 5, domain="com.microsoft"), [*u8(2, 3), np.float32(1 / 256), np.uint8(0)]),
+    "QLinearLeakyRelu": (
+        node("QLinearLeakyRelu", 5, domain="com.microsoft", alpha=0.1), [*u8(2, 3), np.float32(0.1), np.uint8(9)],
+    ),
+    "QLinearGlobalAveragePool": (
+        node("QLinearGlobalAveragePool", 5, domain="com.microsoft"), [*u8(1, 3, 4, 4), np.float32(0.1), np.uint8(9)],
+    ),
+    "QLinearSoftmax": (
+        node("QLinearSoftmax", 5, domain="com.microsoft", axis=-1, opset=13), [*u8(2, 3), np.float32(1 / 256), np.uint8(0)],
+    ),
+    "QLinearConcat": (
+        node("QLinearConcat", 8, domain="com.microsoft", axis=1), [np.float32(0.2), np.uint8(3), *u8(2, 3), *u8(2, 2)],
+    ),
+    "QGemm": (
+        node("QGemm", 9, domain="com.microsoft", transB=1),
+        [*u8(2, 4), *u8(3, 4), np.arange(3, dtype=np.int32), np.float32(0.5), np.uint8(100)],
+    ),
+    "QuantizeLinear": (
+        node("QuantizeLinear", 3, domain="com.microsoft"), [f32(2, 3), np.float32(0.01), np.uint16(30000)],
+    ),
+    "DequantizeLinear": (
+        node("DequantizeLinear", 3, domain="com.microsoft", axis=1),
+        [u8(2, 3)[0], np.array([0.1, 0.2, 0.3], np.float32), np.array([1, 2, 3], np.uint8)],
+    ),
+    "MatMulNBits": (
+        node("MatMulNBits", 4, domain="com.microsoft", K=40, N=3, bits=4, block_size=32),
+        [f32(2, 40), u8(3, 2, 16)[0], f32(3, 2), u8(3, 1)[0]],
+    ),
+    "FusedConv": (
+        node("FusedConv", 4, domain="com.microsoft", activation="LeakyRelu", activation_params=[0.2], pads=[1, 1, 1, 1]),
+        [f32(1, 2, 4, 4), f32(3, 2, 3, 3), f32(3), f32(1, 3, 4, 4)],
+    ),
+    "FusedGemm": (
+        node("FusedGemm", 3, domain="com.microsoft", activation="LeakyRelu", activation_alpha=0.2, alpha=0.5, transB=1),
+        [f32(2, 4), f32(3, 4), f32(3)],
+    ),
+    "RotaryEmbedding": (
+        node("RotaryEmbedding", 4, domain="com.microsoft"),
+        [f32(2, 3, 8), np.array([[0, 1, 2], [2, 3, 4]], np.int64), f32(6, 2), f32(6, 2)],
+    ),
+    "RotaryEmbedding interleaved": (
+        node("RotaryEmbedding", 4, domain="com.microsoft", interleaved=1),
+        [f32(2, 2, 3, 4), np.array([1], np.int64), f32(6, 2), f32(6, 2)],
+    ),
+    "NhwcMaxPool": (
+        node("NhwcMaxPool", 1, domain="com.microsoft", kernel_shape=[2, 2], strides=[2, 2]), [u8(1, 4, 4, 3)[0]],
+    ),
+    "Trilu": (node("Trilu", 2, domain="com.microsoft", upper=0), [f32(2, 3, 4), np.int64(1)]),
+    "Inverse": (node("Inverse", 1, domain="com.microsoft"), [f32(2, 3, 3)]),
 }  # fmt: skip
 
 
@@ -193,6 +250,17 @@ def test_com_microsoft_operators_equal_onnx_runtime(name: str) -> None:
     for want, have in zip(expected, got, strict=False):
         assert have.dtype == want.dtype
         np.testing.assert_allclose(have, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CONTRIB)
+def test_types_of_com_microsoft_operators_are_those_of_the_results(name: str) -> None:
+    tested, inputs = CONTRIB[name]
+    arrays = [None if x is None else np.asarray(x) for x in inputs]
+    graph = Graph("g", tuple(v for v in tested.inputs if v), tuple(tested.writes()), (tested,))
+    types = {v.name: value_type(x) for v, x in zip(tested.inputs, arrays, strict=True) if v is not None}
+    inferred = specialise(graph, types).outputs
+    for value, result in zip(inferred, evaluate(tested, arrays), strict=False):
+        assert value.type == value_type(result)
 
 
 def onnx_runtime(onnxruntime: Any, tested: Node, arrays: list[Any]) -> list[Any]:

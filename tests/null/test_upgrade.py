@@ -29,16 +29,20 @@ def data(*shape: int) -> np.ndarray[Any, Any]:
 
 
 def old_model(
-    op: str, version: int, inputs: list[Any], attributes: dict[str, Any], weights: tuple[int, ...], outputs: int, rank: bool
+    op: str,
+    version: int,
+    inputs: list[Any],
+    attributes: dict[str, Any],
+    weights: tuple[int, ...],
+    outputs: int,
+    rank: bool,
 ) -> onnx.ModelProto:
     """A node of an old operator set; operands whose indices are in `weights` are initializers."""
     names = [f"i{i}" if x is not None else "" for i, x in enumerate(inputs)]
     results = [f"o{i}" for i in range(outputs)]
     node = helper.make_node(op, names, results, **attributes)
     fed = [(n, x) for i, (n, x) in enumerate(zip(names, inputs, strict=True)) if n and i not in weights]
-    given = [
-        info(n, [None] * x.ndim if rank else None, helper.np_dtype_to_tensor_dtype(x.dtype)) for n, x in fed
-    ]
+    given = [info(n, [None] * x.ndim if rank else None, helper.np_dtype_to_tensor_dtype(x.dtype)) for n, x in fed]
     kept = [numpy_helper.from_array(inputs[i], names[i]) for i in weights]
     graph = helper.make_graph([node], "g", given, [onnx.ValueInfoProto(name=r) for r in results], kept)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8)
@@ -129,7 +133,13 @@ CASES: list[tuple[str, int, list[Any], dict[str, Any], Any]] = [
     ("ScaledTanh", 1, [X], {"alpha": 2.0, "beta": 0.5}, lambda x: 2 * np.tanh(0.5 * x)),
     ("ParametricSoftplus", 1, [X], {"alpha": 2.0, "beta": 0.5}, lambda x: 2 * np.log(np.exp(0.5 * x) + 1)),
     ("Scale", 1, [X], {"scale": 2.0}, lambda x: 2 * x),
-    ("ImageScaler", 1, [IMAGE], {"scale": 2.0, "bias": [1.0, -1.0]}, lambda x: 2 * x + np.array([1, -1])[:, None, None]),
+    (
+        "ImageScaler",
+        1,
+        [IMAGE],
+        {"scale": 2.0, "bias": [1.0, -1.0]},
+        lambda x: 2 * x + np.array([1, -1])[:, None, None],
+    ),
 ]
 
 

@@ -51,7 +51,9 @@ def _is_lossless(source: Value, code: int) -> bool:
     if source.tensor is None or code not in DType.__members__.values():
         return False
     held, wider = source.tensor.dtype, DType(code)
-    plain = not (held.is_extension or wider.is_extension or DType.STRING in (held, wider) or DType.BOOL in (held, wider))
+    plain = not (
+        held.is_extension or wider.is_extension or DType.STRING in (held, wider) or DType.BOOL in (held, wider)
+    )
     if held in (DType.INT64, DType.UINT64) and wider.is_float:
         return False
     return plain and bool(np.can_cast(held.numpy, wider.numpy, "safe"))

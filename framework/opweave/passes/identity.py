@@ -27,7 +27,9 @@ def _is_identity(node: Node, view: View) -> bool:
             return _is_inference(node, view)
         case "Cast":
             value = node.inputs[0]
-            return value is not None and value.tensor is not None and node.attributes.get("to") == int(value.tensor.dtype)
+            return (
+                value is not None and value.tensor is not None and node.attributes.get("to") == int(value.tensor.dtype)
+            )
         case "Transpose":
             perm = node.attributes.get("perm")
             return perm is not None and list(perm) == list(range(len(perm)))

@@ -64,7 +64,9 @@ class AttributeReader:
     def _value(self, attribute: onnx.AttributeProto, scope: Scope, lazy: bool, errors: str) -> Any:
         kind = attribute.type or _guess(attribute)
         if kind not in _FIELDS:
-            raise ModelError("read a node's attributes", f"{attribute.name!r} has the kind {kind}", "the model is damaged")
+            raise ModelError(
+                "read a node's attributes", f"{attribute.name!r} has the kind {kind}", "the model is damaged"
+            )
         raw = getattr(attribute, _FIELDS[kind])
         if kind in (_A.STRING, _A.STRINGS):
             return _texts(raw, errors, attribute.name)

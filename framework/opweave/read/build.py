@@ -146,7 +146,9 @@ class _Builder:
         inner = self._enter(proto, function, key, scope)
         if len(inputs) > len(function.input) or len(proto.output) > len(function.output):
             found = f"{len(inputs)} inputs and {len(proto.output)} outputs"
-            raise ModelError(f"call the function {key[1]}", found, f"it has {len(function.input)}, {len(function.output)}")
+            raise ModelError(
+                f"call the function {key[1]}", found, f"it has {len(function.input)}, {len(function.output)}"
+            )
         given = [*inputs, *[None] * (len(function.input) - len(inputs))]
         inner.values.update({n: v for n, v in zip(function.input, given, strict=True) if v is not None})
         inner.omitted = frozenset(n for n, v in zip(function.input, given, strict=True) if v is None)
@@ -204,7 +206,9 @@ def _check_names(what: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if not name or name in seen:
-            raise ModelError(f"read the graph's {what}s", f"{name!r} stands twice" if name else f"an {what} has no name")
+            raise ModelError(
+                f"read the graph's {what}s", f"{name!r} stands twice" if name else f"an {what} has no name"
+            )
         seen.add(name)
 
 

@@ -195,7 +195,9 @@ def _map(path: Path, offset: int, nbytes: int, dtype: DType, shape: tuple[int, .
 
 def _dense(name: str, values: Constant, indices: Constant, dtype: DType, shape: tuple[int, ...]) -> Array:
     where, rank = indices.array, len(shape)
-    flat = np.zeros(math.prod(shape), dtype.numpy) if dtype is not DType.STRING else np.full(math.prod(shape), "", object)
+    flat = (
+        np.zeros(math.prod(shape), dtype.numpy) if dtype is not DType.STRING else np.full(math.prod(shape), "", object)
+    )
     if where.dtype != np.int64 or where.ndim not in (1, 2) or len(where) != values.array.size:
         raise _wrong(name, f"{where.shape} indices of {values.array.size} values", "the model is damaged")
     limits = np.array(shape if where.ndim == 2 else [flat.size], np.int64)
@@ -203,6 +205,8 @@ def _dense(name: str, values: Constant, indices: Constant, dtype: DType, shape: 
         raise _wrong(name, f"indices of {where.shape[1]} dimensions in {shape}", "the model is damaged")
     if ((where < 0) | (where >= limits)).any():
         raise _wrong(name, f"indices outside {shape}", "the model is damaged")
-    at = where if where.ndim == 1 else np.ravel_multi_index(tuple(where.T), shape) if rank else np.zeros(len(where), int)
+    at = (
+        where if where.ndim == 1 else np.ravel_multi_index(tuple(where.T), shape) if rank else np.zeros(len(where), int)
+    )
     flat[at] = values.array.reshape(-1)
     return flat.reshape(shape)

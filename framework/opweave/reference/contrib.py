@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from opweave.graph import Node
+from opweave.reference import contrib_fused, contrib_quantised
 from opweave.reference.attention import attention, multi_head_attention
 from opweave.reference.dynamic_lstm import dynamic_quantize_lstm
 from opweave.reference.operators import Array, Implementation, Kernel, plain
@@ -140,5 +141,10 @@ _IMPLEMENTATIONS: Mapping[str, Implementation] = {
 }
 
 OPERATORS: Mapping[tuple[str, str], Callable[[Node], Kernel]] = {
-    ("com.microsoft", name): plain(implementation) for name, implementation in _IMPLEMENTATIONS.items()
+    ("", "SimplifiedLayerNormalization"): plain(contrib_fused.simplified_layer_normalization),
+    **{
+        ("com.microsoft", name): plain(implementation)
+        for table in (_IMPLEMENTATIONS, contrib_fused.IMPLEMENTATIONS, contrib_quantised.IMPLEMENTATIONS)
+        for name, implementation in table.items()
+    },
 }

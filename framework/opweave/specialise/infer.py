@@ -16,7 +16,7 @@ from opweave.dtypes import DType
 from opweave.errors import ModelError
 from opweave.graph import Node, Value
 from opweave.protos import node_proto, read_type, schema_of, tensor_proto, type_proto
-from opweave.specialise import rules
+from opweave.specialise import rules, rules_microsoft
 from opweave.specialise.scope import small_data
 from opweave.types import TensorType, Type
 
@@ -40,10 +40,11 @@ def infer(node: Node, source: Node, strict: bool = True) -> Sequence[Type | None
     """
     inputs = [None if v is None else v.type for v in node.inputs]
     try:
-        rule = rules.OPERATORS.get((node.domain, node.op_type))
+        key = node.domain, node.op_type
+        rule = rules.OPERATORS.get(key) or rules_microsoft.OPERATORS.get(key)
         if rule is not None:
             return rule(node, inputs)
-        return _from_schema(node, source, inputs)
+        return from_schema(node, source, inputs)
     except onnx.checker.ValidationError as e:
         if not strict:
             return ()
@@ -67,7 +68,7 @@ def _reason(error: Exception) -> str:
     return str(error).replace("[ShapeInferenceError]", "").replace("[TypeInferenceError]", "").strip(" \n") or "unfit"
 
 
-def _from_schema(node: Node, source: Node, inputs: Sequence[Type | None]) -> Sequence[Type | None]:
+def from_schema(node: Node, source: Node, inputs: Sequence[Type | None]) -> Sequence[Type | None]:
     """What ONNX infers for the node; nothing where it has no inference for the operator."""
     proto = _canonical(source)
     if not proto:

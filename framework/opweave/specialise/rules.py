@@ -1,4 +1,4 @@
-"""Output types of the operators that ONNX's inference does not know: com.microsoft, some of ai.onnx.ml."""
+"""Output types of the operators that ONNX's inference does not know or gets wrong, some of ai.onnx.ml."""
 
 from __future__ import annotations
 
@@ -73,95 +73,6 @@ def matmul_shape(a: Shape | None, b: Shape | None) -> Shape | None:
     return (*batch, *([left[-2]] if len(a) > 1 else []), *([right[-1]] if len(b) > 1 else []))
 
 
-def _transposed(x: Shape | None, inner: bool, batch: bool) -> Shape | None:
-    if x is None or len(x) < 2:
-        return x
-    if batch and len(x) > 2:
-        x = (*x[1:-1], x[0], x[-1])
-    return (*x[:-2], x[-1], x[-2]) if inner else x
-
-
-def _fused_matmul(node: Node, types: Types) -> Types:
-    flags = {k: bool(node.attributes.get(k, 0)) for k in ("transA", "transB", "transBatchA", "transBatchB")}
-    first = tensor(types, 0)
-    if first is None:
-        return [None]
-    left = _transposed(first.shape, flags["transA"], flags["transBatchA"])
-    right = _transposed(shape(types, 1), flags["transB"], flags["transBatchB"])
-    return [TensorType(first.dtype, matmul_shape(left, right))]
-
-
-def _integer_product(scale: int) -> Rule:
-    """A product of A and B in the element type of the input `scale`."""
-
-    def rule(_node: Node, types: Types) -> Types:
-        scaled = tensor(types, scale)
-        dtype = DType.FLOAT32 if scaled is None else scaled.dtype
-        return [TensorType(dtype, matmul_shape(shape(types, 0), shape(types, 1)))]
-
-    return rule
-
-
-def _skip_normalization(_node: Node, types: Types) -> Types:
-    first = tensor(types, 0)
-    if first is None:
-        return [None]
-    whole = TensorType(first.dtype, first.shape)
-    column = None if first.shape is None else (*first.shape[:-1], 1)
-    statistics = TensorType(DType.FLOAT32, column)
-    return [whole, statistics, statistics, whole]
-
-
-def _embed_normalization(_node: Node, types: Types) -> Types:
-    ids, words = shape(types, 0), tensor(types, 2)
-    if words is None:
-        return [None]
-    known = ids is not None and len(ids) == 2 and words.shape is not None and len(words.shape) == 2
-    whole = TensorType(words.dtype, (*ids, words.shape[1]) if known and ids and words.shape else None)
-    return [whole, TensorType(DType.INT32, (ids[0],) if ids else None), whole]
-
-
-def _dynamic_lstm(node: Node, types: Types) -> Types:
-    x = shape(types, 0)
-    directions = 2 if node.attributes.get("direction") == "bidirectional" else 1
-    hidden = node.attributes.get("hidden_size")
-    steps, batch = (None, None) if x is None or len(x) != 3 else x[:2]
-    state = TensorType(DType.FLOAT32, (directions, batch, hidden))
-    return [TensorType(DType.FLOAT32, (steps, directions, batch, hidden)), state, state]
-
-
-def _attention(node: Node, types: Types) -> Types:
-    first, weights = tensor(types, 0), shape(types, 1)
-    if first is None or first.shape is None or weights is None or len(first.shape) != 3:
-        return [None if first is None else TensorType(first.dtype)]
-    batch, length, _ = first.shape
-    third = weights[1] // 3 if isinstance(weights[1], int) else None
-    sizes = node.attributes.get("qkv_hidden_sizes") or [third] * 3
-    heads = node.attributes["num_heads"]
-    past = shape(types, 4)
-    total = length if past is None else _sum(past[3], length)
-    head = sizes[2] // heads if isinstance(sizes[2], int) else None
-    return [
-        TensorType(first.dtype, (batch, length, sizes[2])),
-        TensorType(first.dtype, (2, batch, heads, total, head)),
-    ]
-
-
-def _sum(a: Dim, b: Dim) -> Dim:
-    return a + b if isinstance(a, int) and isinstance(b, int) else None
-
-
-def _multi_head_attention(_node: Node, types: Types) -> Types:
-    query, value = tensor(types, 0), shape(types, 2)
-    if query is None:
-        return [None]
-    if query.shape is None or len(query.shape) != 3 or value is None:
-        return [TensorType(query.dtype)]
-    batch, length, _ = query.shape
-    hidden = value[2] if len(value) == 3 else None
-    return [TensorType(query.dtype, (batch, length, hidden)), TensorType(query.dtype), TensorType(query.dtype)]
-
-
 def _range(node: Node, types: Types) -> Types:
     """ONNX's inference refuses limits of one element that are no scalars; its own tests have them."""
     first = tensor(types, 0)
@@ -205,17 +116,4 @@ OPERATORS: Mapping[tuple[str, str], Rule] = {
     ("ai.onnx.ml", "SVMRegressor"): _regressor(""),
     ("ai.onnx.ml", "FeatureVectorizer"): _feature_vectorizer,
     ("ai.onnx.ml", "ZipMap"): _zip_map,
-    ("com.microsoft", "Gelu"): same_as_first,
-    ("com.microsoft", "BiasGelu"): same_as_first,
-    ("com.microsoft", "FastGelu"): same_as_first,
-    ("com.microsoft", "QuickGelu"): same_as_first,
-    ("com.microsoft", "FusedMatMul"): _fused_matmul,
-    ("com.microsoft", "SkipLayerNormalization"): _skip_normalization,
-    ("com.microsoft", "SkipSimplifiedLayerNormalization"): _skip_normalization,
-    ("com.microsoft", "EmbedLayerNormalization"): _embed_normalization,
-    ("com.microsoft", "MatMulIntegerToFloat"): _integer_product(2),
-    ("com.microsoft", "DynamicQuantizeMatMul"): _integer_product(2),
-    ("com.microsoft", "DynamicQuantizeLSTM"): _dynamic_lstm,
-    ("com.microsoft", "Attention"): _attention,
-    ("com.microsoft", "MultiHeadAttention"): _multi_head_attention,
 }
