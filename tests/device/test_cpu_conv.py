@@ -15,7 +15,7 @@ from opweave_cpu import _core
 from .conftest import Array, Core
 
 
-def peer(op: str, inputs: list[Array | None], attrs: dict[str, Any]) -> Array:
+def peer(op: str, inputs: list[Array | None], attrs: dict[str, Any], opset: int = 22) -> Array:
     """ONNX Runtime's result of one operator."""
     names = [f"i{i}" if x is not None else "" for i, x in enumerate(inputs)]
     given = {n: x for n, x in zip(names, inputs, strict=True) if x is not None}
@@ -27,7 +27,7 @@ def peer(op: str, inputs: list[Array | None], attrs: dict[str, Any]) -> Array:
         [helper.make_empty_tensor_value_info("y")],
     )
     graph.output[0].type.tensor_type.elem_type = kind(next(iter(given.values())).dtype)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 NODE_OPERATORS = [
     "Conv", "ConvTranspose", "Col2Im", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "LpPool", "GlobalMaxPool",
-    "GlobalAveragePool", "MaxUnpool",
+    "GlobalAveragePool", "MaxUnpool", "DeformConv", "RoiAlign", "CausalConvWithState",
 ]  # fmt: skip
 
 
