@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from opweave.dtypes import DType
-from opweave.graph import Node
-from opweave.reference import evaluate
+from opweave.graph import Graph, Node
+from opweave.reference import evaluate, evaluate_graph
 
 Crossing: TypeAlias = tuple[Any, int]
 
@@ -50,3 +50,18 @@ class ReferenceCall:
         results = list(evaluate(self._node, values[:count], outer))
         results += [None] * (len(self._node.outputs) - len(results))
         return [to_core(r) for r in results]
+
+
+class FusedCall:
+    """A fused node that its kernel refuses: the nodes that it stands for, through the reference implementation."""
+
+    def __init__(self, node: Node, origins: Sequence[Node]) -> None:
+        self._inputs = node.inputs
+        present = {v.name: v for v in node.inputs if v is not None}
+        outputs = tuple(v for v in node.outputs if v is not None)
+        self._graph = Graph(node.name, tuple(present.values()), outputs, tuple(origins))
+
+    def __call__(self, operands: Sequence[Crossing | None]) -> list[Crossing]:
+        pairs = zip(self._inputs, operands, strict=True)
+        results = evaluate_graph(self._graph, {v.name: from_core(o) for v, o in pairs if v is not None})
+        return [to_core(results[v.name]) for v in self._graph.outputs]

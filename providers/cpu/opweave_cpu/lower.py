@@ -7,7 +7,7 @@ control flow with its bodies as blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,8 @@ from opweave.errors import CompileRefused
 from opweave.graph import Graph, Node, Value
 from opweave.types import TensorType
 
-from opweave_cpu.crossing import ReferenceCall, plain
+from opweave_cpu.crossing import FusedCall, ReferenceCall, plain
+from opweave_cpu.fuse import result_name
 
 NATIVE, CALL, IF, LOOP, SCAN = range(5)
 _KEYED = 1024  # bytes from which a constant may be packed, and so needs its key
@@ -28,10 +29,14 @@ Block = tuple[list[int], list[int], list[Instruction]]
 class Lowering:
     """Fills the table of values while it walks a graph."""
 
-    def __init__(self, native: Iterable[tuple[str, str]]) -> None:
+    def __init__(
+        self, native: Iterable[tuple[str, str]], origins: Mapping[str, tuple[Node, ...]] | None = None
+    ) -> None:
+        """`native` are the core's kernels; `origins` what fused nodes stand for."""
         self.values: list[tuple[int, list[int] | None, Any, str]] = []
         self._slots: dict[str, int] = {}
         self._native = frozenset(native)
+        self._origins = origins or {}
 
     def block(self, graph: Graph) -> Block:
         """The block of a graph, its inputs and nodes in order."""
@@ -65,7 +70,9 @@ class Lowering:
         if not native:
             inputs += [self._read(v) for v in captured.values()]
         outputs = [-1 if v is None else self._define(v) for v in node.outputs]
-        call = ReferenceCall(node, tuple(captured))
+        call: Callable[..., Any] = ReferenceCall(node, tuple(captured))
+        if node.domain == "opweave":
+            call = FusedCall(node, self._origins[result_name(node)])
         kind = NATIVE if native else CALL
         return kind, node.name, node.op_type, node.domain, inputs, outputs, attributes or {}, call, [], None
 

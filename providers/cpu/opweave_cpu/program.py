@@ -13,6 +13,8 @@ from opweave.provider import Buffer, HostBuffer, Program, Stream
 
 from opweave_cpu import _core
 from opweave_cpu.crossing import plain
+from opweave_cpu.fuse import Fused
+from opweave_cpu.fuse import fuse as fuse_graph
 from opweave_cpu.lower import Lowering
 
 
@@ -42,8 +44,10 @@ class CpuProgram(Program):
     """Runs a graph inside the core, without the GIL but where a node has no kernel."""
 
     def __init__(self, graph: Graph, threads: int = 1, fuse: bool = True) -> None:
-        lowering = Lowering(_core.operators())
-        block = lowering.block(graph)
+        native = _core.operators()
+        fused = fuse_graph(graph, native) if fuse else Fused(graph)
+        lowering = Lowering(native, fused.origins)
+        block = lowering.block(fused.graph)
         self._core = _core.Program(lowering.values, block, threads)
         lives = [Life(v, n, f, la, None if a < 0 else a, i) for v, n, f, la, a, i in self._core.lives()]
         layout = plan_memory(lives)
