@@ -41,6 +41,8 @@ class DType(enum.IntEnum):
     FLOAT8E8M0 = 24
     UINT2 = 25
     INT2 = 26
+    FLOAT6E2M3 = 27
+    FLOAT6E3M2 = 28
 
     def __str__(self) -> str:
         return self.name.lower()
@@ -92,6 +94,8 @@ _EXTENSIONS = {
     "FLOAT8E8M0": "float8_e8m0fnu",
     "UINT2": "uint2",
     "INT2": "int2",
+    "FLOAT6E2M3": "float6_e2m3fn",
+    "FLOAT6E3M2": "float6_e3m2fn",
 }
 _BY_NAME = {str(d): d for d in DType} | {v.replace("_", ""): DType[k] for k, v in _EXTENSIONS.items()}
 _BY_NAME |= {"float": DType.FLOAT32, "double": DType.FLOAT64, "half": DType.FLOAT16}
@@ -105,7 +109,8 @@ def _numpy_of(code: int) -> np.dtype[Any]:
     if dtype.name in _EXTENSIONS:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, _EXTENSIONS[dtype.name]))
+        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, _EXTENSIONS[dtype.name]))
+        return found
     if dtype is DType.UNDEFINED:
         raise UsageError("the NumPy dtype of an undefined element type", "the type is not known")
     return np.dtype(str(dtype))

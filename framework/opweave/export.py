@@ -20,7 +20,7 @@ from opweave.types import MapType, OptionalType, SequenceType, SparseType, Tenso
 _LOWEST_OPSET = 17  # all engines of today read it; older ones allow fewer element types
 _NEWEST = 2**31 - 1
 _IR_OF_DTYPE = {DType.UINT4: 10, DType.INT4: 10, DType.FLOAT4E2M1: 11, DType.FLOAT8E8M0: 12}
-_IR_OF_DTYPE |= {DType.UINT2: 13, DType.INT2: 13}
+_IR_OF_DTYPE |= {DType.UINT2: 13, DType.INT2: 13, DType.FLOAT6E2M3: 14, DType.FLOAT6E3M2: 14}
 
 
 def to_onnx(graph: Graph) -> onnx.ModelProto:

@@ -19,6 +19,8 @@ from opweave.types import TensorType
 
 _DENSE_LIMIT = 1 << 30  # bytes; a sparse tensor's declared shape is all that its dense form would be allocated by
 _BITS = {DType.UINT4: 4, DType.INT4: 4, DType.FLOAT4E2M1: 4, DType.UINT2: 2, DType.INT2: 2}
+_BITS |= {DType.FLOAT6E2M3: 6, DType.FLOAT6E3M2: 6}
+_SHARING = frozenset(dtype for dtype, bits in _BITS.items() if 8 % bits == 0)  # several in one entry of int32_data
 _FIELDS = {
     DType.FLOAT32: "float_data",
     DType.COMPLEX64: "float_data",
@@ -104,7 +106,7 @@ def _packed_bytes(dtype: DType, count: int) -> int:
 def _field_count(dtype: DType, count: int) -> int:
     if dtype in (DType.COMPLEX64, DType.COMPLEX128):
         return 2 * count
-    return _packed_bytes(dtype, count) if dtype in _BITS else count
+    return _packed_bytes(dtype, count) if dtype in _SHARING else count
 
 
 def _from_raw(tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...]) -> Array:
@@ -123,12 +125,20 @@ def decode(data: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
 
 def _unpack(data: Array, dtype: DType, count: int) -> Array:
     bits = _BITS[dtype]
+    if 8 % bits:
+        return _unpack_across(data, bits, count).view(dtype.numpy)
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     codes: Array = ((data[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count].astype(np.uint8)
     if dtype in (DType.INT4, DType.INT2):
         codes = (codes << (8 - bits)).view(np.int8) >> (8 - bits)
     unpacked: Array = codes.view(dtype.numpy)
     return unpacked
+
+
+def _unpack_across(data: Array, bits: int, count: int) -> Array:
+    """Codes that cross the bounds of bytes, lowest bit first."""
+    stream = np.unpackbits(data, bitorder="little")[: count * bits].reshape(count, bits)
+    return np.packbits(stream, axis=1, bitorder="little").reshape(count)
 
 
 def _from_field(tensor: onnx.TensorProto, field: str, dtype: DType, shape: tuple[int, ...]) -> Array:
@@ -142,7 +152,7 @@ def _from_field(tensor: onnx.TensorProto, field: str, dtype: DType, shape: tuple
         array = array.view(dtype.numpy) if "COMPLEX" in dtype.name else array.astype(dtype.numpy)
         return array.reshape(shape)
     codes = np.array(data, np.int32)
-    if dtype in _BITS:
+    if dtype in _SHARING:
         array = _unpack(codes.astype(np.uint8), dtype, math.prod(shape))
     else:
         array = codes != 0 if dtype is DType.BOOL else codes.astype(f"u{dtype.itemsize}").view(dtype.numpy)
