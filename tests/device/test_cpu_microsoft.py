@@ -44,7 +44,7 @@ def check(core: Any, op: str, given: list[Array | None], attrs: dict[str, Any], 
         got = core.run(op, given, attrs, outputs, domain=DOMAIN, threads=threads)
         for g, w in zip(got, want, strict=True):
             assert g.shape == w.shape
-            np.testing.assert_allclose(g, w, 1e-4, 1e-5)
+            np.testing.assert_allclose(g, w, 1e-4, 5e-5)  # float32 sums of magnitudes near ten, in another order
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
