@@ -175,7 +175,7 @@ class _Writer:
 def _attribute_kinds(node: Node) -> Mapping[str, int]:
     schema = schema_of(node.op_type, node.version or _NEWEST, node.domain)
     if schema is None:
-        return {n: onnx.AttributeProto.INTS for n, v in node.attributes.items() if v == []}
+        return {n: onnx.AttributeProto.INTS for n, v in node.attributes.items() if isinstance(v, list) and not v}
     # A sparse tensor was read as a dense one.
     return {n: int(a.type.value) for n, a in schema.attributes.items() if a.type.name != "SPARSE_TENSOR"}
 

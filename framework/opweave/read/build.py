@@ -102,7 +102,7 @@ class _Builder:
         try:
             inputs = [self._input(name, scope) for name in proto.input]
             if key in self._functions:
-                self._call(proto, key, inputs, scope, emitter)
+                self._call(proto, key, inputs, scope, emitter, types)
                 return
             attributes = self._attributes.read(proto, scope)
             if domain == "" and proto.op_type == "Constant":
@@ -140,7 +140,13 @@ class _Builder:
         scope.values[name] = Value(self._name(name, scope), type_, constant)
 
     def _call(
-        self, proto: onnx.NodeProto, key: FunctionKey, inputs: list[Value | None], scope: Scope, emitter: Emitter
+        self,
+        proto: onnx.NodeProto,
+        key: FunctionKey,
+        inputs: list[Value | None],
+        scope: Scope,
+        emitter: Emitter,
+        declared: Mapping[str, Type],
     ) -> None:
         function = self._functions[key]
         inner = self._enter(proto, function, key, scope)
@@ -157,7 +163,7 @@ class _Builder:
             self._node(node, inner, emitter, types)
         for name, source in zip(proto.output, function.output, strict=False):
             if name:
-                self._bind(name, source, scope, inner, emitter)
+                scope.values[name] = self._returned(name, self._output(source, inner), scope, emitter, declared.get(name))
 
     def _enter(self, proto: onnx.NodeProto, function: onnx.FunctionProto, key: FunctionKey, scope: Scope) -> Scope:
         asked = f"call the function {key[1]}"
@@ -174,15 +180,14 @@ class _Builder:
         opsets = {**scope.opsets, **read_opsets(list(function.opset_import))}
         return Scope(opsets, None, {}, attributes, (*scope.calls, key), scope.depth)
 
-    def _bind(self, name: str, source: str, scope: Scope, inner: Scope, emitter: Emitter) -> None:
-        """The caller's name for a function's result. A name of the model itself must stay: Identity keeps it."""
-        value = self._output(source, inner)
-        if scope.outer is None and not scope.calls:
-            result = Value(name, value.type, value.constant)
-            if value.constant is None:
-                emitter.emit("Identity", [value], out=result)
-            value = result
-        scope.values[name] = value
+    def _returned(self, name: str, value: Value, scope: Scope, emitter: Emitter, declared: Type | None) -> Value:
+        """A function's result as its caller knows it. A name of the model itself must stay: Identity keeps it."""
+        if scope.outer is not None or scope.calls:
+            return value
+        result = Value(name, declared or value.type, value.constant)
+        if value.constant is None:
+            emitter.emit("Identity", [value], out=result)
+        return result
 
 
 def _functions(model: onnx.ModelProto) -> dict[FunctionKey, onnx.FunctionProto]:
