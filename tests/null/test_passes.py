@@ -78,6 +78,13 @@ def test_identities_go_and_outputs_keep_their_names():
     check(model("a = Relu(x) y = Identity(a) z = Identity(a)", outputs="float[n,4] y, float[n,4] z"))
 
 
+def test_neutral_operands():
+    check(model("a = Mul(x, k) b = Div(a, k) c = Sub(b, z) y = Relu(c)", k=f32(1), z=f32(0)), ["Relu"])
+    wider = model("a = Mul(x, k) y = Relu(a)", outputs="float[1,n,4] y", k=np.ones((1, 1, 1), np.float32))
+    check(wider, ["Mul", "Relu"])
+    check(model("a = Mul(k, x) y = Relu(a)", k=f32(2)), ["Mul", "Relu"])
+
+
 def test_dropout_that_trains_stays():
     graph = read_graph(model("y = Dropout(x, r, t)", r=np.float32(0.5), t=np.array(True)))
     assert ops(graph) == ["Dropout"]
@@ -213,6 +220,9 @@ def test_tanh_gelu():
 def test_swish_and_hard_swish():
     check(model("a = Sigmoid(x) y = Mul(x, a)"), ["Swish"])
     check(model("a = Sigmoid(x) y = Mul(a, x)"), ["Swish"])
+    graph = check(model("b = Mul(x, k) a = Sigmoid(b) y = Mul(x, a)", k=f32(1.702)), ["Swish"])
+    assert graph.nodes[0].attributes["alpha"] == pytest.approx(1.702)
+    check(model("b = Mul(x, k) a = Sigmoid(b) y = Mul(x, a)", k=f32(1)), ["Swish"])
     check(model("b = Neg(x) a = Sigmoid(b) y = Mul(x, a)"), ["Neg", "Sigmoid", "Mul"])
     check(model("a = HardSigmoid<alpha = 0.16666667, beta = 0.5>(x) y = Mul(x, a)"), ["HardSwish"])
     check(model("a = HardSigmoid(x) y = Mul(x, a)"), ["HardSigmoid", "Mul"])

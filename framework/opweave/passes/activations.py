@@ -92,19 +92,34 @@ def _is_cube(value: Value, x: Value, view: View) -> bool:
 
 
 def swish(node: Node, view: View) -> Rewrite | None:
-    """x * sigmoid(x) is Swish; x * HardSigmoid(x) with slope 1/6 and offset 1/2 is HardSwish."""
+    """x * sigmoid(alpha * x) is Swish; x * HardSigmoid(x) with slope 1/6 and offset 1/2 is HardSwish."""
     if node.domain or node.op_type != "Mul" or len(node.inputs) != 2 or node.outputs[0] is None:
         return None
     for x, gate in (node.inputs, node.inputs[::-1]):
         producer = view.producer(gate, "Sigmoid", "HardSigmoid")
-        if producer is None or x is None or producer.inputs[0] != x:
+        if producer is None or x is None:
             continue
         if producer.op_type == "Sigmoid":
-            return Rewrite([view.node("Swish", [x], node.outputs[0], node.name)])
+            alpha = _alpha(producer.inputs[0], x, view)
+            if alpha is None:
+                continue
+            attributes = {} if alpha == 1 else {"alpha": alpha}
+            return Rewrite([view.node("Swish", [x], node.outputs[0], node.name, **attributes)])
+        if producer.inputs[0] != x:
+            continue
         slope, offset = producer.attributes.get("alpha", 0.2), producer.attributes.get("beta", 0.5)
         if abs(slope - 1 / 6) < 1e-6 and offset == 0.5:
             return Rewrite([view.node("HardSwish", [x], node.outputs[0], node.name)])
     return None
+
+
+def _alpha(value: Value | None, x: Value, view: View) -> float | None:
+    """The factor in value = factor * x."""
+    if value == x:
+        return 1.0
+    node = view.producer(value, "Mul")
+    pair = split_scalar(node) if node is not None else None
+    return scalar_of(pair[1]) if pair is not None and pair[0] == x else None
 
 
 def hard_swish(node: Node, view: View) -> Rewrite | None:

@@ -1,4 +1,4 @@
-"""Nodes that give back what they get: Identity, Dropout at inference, a Cast to the same type, a Transpose of nothing."""
+"""Nodes that give back what they get: Identity, Dropout at inference, a Cast to the same type, a product with one ..."""
 
 from __future__ import annotations
 
@@ -33,10 +33,25 @@ def _is_identity(node: Node, view: View) -> bool:
         case "Transpose":
             perm = node.attributes.get("perm")
             return perm is not None and list(perm) == list(range(len(perm)))
+        case "Mul" | "Div" | "Pow":
+            return _is_neutral(node, 1)
+        case "Sub":
+            return _is_neutral(node, 0)
         case "Pad":
             pads = array_of(node.inputs[1] if len(node.inputs) > 1 else None, 1024)
             return pads is not None and not pads.any()
     return node.op_type in _OF_ONE and len(node.inputs) == 1
+
+
+def _is_neutral(node: Node, number: float) -> bool:
+    """Whether the second operand is that number, and neither its type nor its shape changes the first."""
+    first, second = node.inputs
+    if first is None or second is None or scalar_of(second) != number or first.tensor is None or second.tensor is None:
+        return False
+    rank, other = first.tensor.rank, second.tensor.rank
+    if first.tensor.dtype is not second.tensor.dtype or other is None:
+        return False
+    return other == 0 or (rank is not None and other <= rank)
 
 
 def _is_inference(node: Node, view: View) -> bool:
