@@ -24,20 +24,36 @@ ConvLayout conv_layout(WindowAttrs attrs, int64_t groups, const Shape& x, const 
 void take_kernel_shape(WindowAttrs& attrs, const Shape& w);
 void check_bias(const Tensor& bias, DType dtype, int64_t channels);
 
+inline void copy_floats(const float* from, float* to, int64_t n) {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) store(to + i, load(from + i));
+#if defined(__AVX512F__)
+    const __mmask16 rest = static_cast<__mmask16>((1u << (n - i)) - 1);
+    _mm512_mask_storeu_ps(to + i, rest, _mm512_maskz_loadu_ps(rest, from + i));
+#else
+    for (; i < n; ++i) to[i] = from[i];
+#endif
+}
+// Every second element: a pair of vectors at a time, while both lie before the last element.
+inline int64_t copy_even(const float* from, float* to, int64_t n) {
+    int64_t i = 0;
+    vi even;
+    for (int j = 0; j < kLanes; ++j) even[j] = 2 * j;
+    for (; i + kLanes < n; i += kLanes) store(to + i, __builtin_shuffle(load(from + 2 * i), load(from + 2 * i + kLanes), even));
+    return i;
+}
+
 // to[i] = from[i * stride] for i in [0, n).
 template <class T, class To> inline void copy_strided(const T* from, int64_t stride, To* to, int64_t n) {
     int64_t i = 0;
-    if constexpr (std::is_same_v<T, To> && sizeof(T) == 4) {
-        if (stride == 1) {
-            for (; i + kLanes <= n; i += kLanes) std::memcpy(to + i, from + i, sizeof(vf));
-            for (; i < n; ++i) to[i] = from[i];
-            return;
-        }
-    } else if (stride == 1) {
-        if constexpr (std::is_same_v<T, To>) std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
+    if (stride == 1) {
+        if constexpr (std::is_same_v<T, float>) copy_floats(from, to, n);
+        else if constexpr (std::is_same_v<T, To>) std::memcpy(to, from, static_cast<size_t>(n) * sizeof(T));
         else widen(from, to, n);
         return;
     }
+    if constexpr (std::is_same_v<T, float>)
+        if (stride == 2) i = copy_even(from, to, n);
     for (; i < n; ++i) to[i] = widen(from[i * stride]);
 }
 
@@ -131,8 +147,9 @@ template <class T> void add_columns(const Window& window, const Positions& at, c
             }
 }
 
-// Depthwise: one input channel a group. Input rows are copied into a buffer with their pads, one phase of the stride after
-// another, so that every tap reads at unit stride.
+// Depthwise: one input channel a group. A band of input rows is copied into a buffer with its pads, apart by the phases of
+// the strides; then an output row follows the other at one pitch, for every tap, so that one loop over whole vectors makes
+// all rows of the band, whatever the window; what it makes between the rows is dropped.
 class Depthwise {
   public:
     static bool applies(const ConvLayout& layout);
@@ -142,11 +159,14 @@ class Depthwise {
     template <class T> void run(const T* x, const float* weights, float* y, const Epilogue& epilogue, int threads) const;
 
   private:
-    template <class T> void load_rows(const T* plane, int64_t first, int64_t end, float* buffer) const;
-    void band(const float* buffer, int64_t buffer_row, const float* weights, int64_t row0, int64_t row1, float* y) const;
+    template <class T> void load_band(const T* plane, int64_t row0, int64_t rows, float* buffer) const;
+    template <class T> void load_row(const T* row, int64_t phase, float* to) const;
+    template <class T> void channel(const T* x, int64_t image, int64_t row0, const float* weights, float* y, const Epilogue& epilogue) const;
     ConvLayout layout_;
-    int64_t phase_ = 0, row_ = 0, band_ = 1;      // floats of a phase, floats of a row, output rows of a task
-    int64_t offset_[64] = {};                     // of each tap along the row, in the buffer
+    int64_t pitch_ = 0, band_ = 1;                // floats of a row; output rows of a band
+    int64_t row_phases_ = 1, column_phases_ = 1;  // those that taps use
+    int64_t buffer_rows_ = 1;                     // of each phase
+    std::vector<int64_t> offset_;                 // of each tap in the buffer
 };
 
 }  // namespace OPWEAVE_ISA
