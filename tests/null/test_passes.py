@@ -23,9 +23,13 @@ RNG = np.random.default_rng(0)
 NAMES = [name for name, _ in PASSES]
 
 
-def model(body: str, inputs: str = "float[n,4] x", outputs: str = "float[n,4] y", opset: int = 22, **weights: Any) -> Any:
+def model(
+    body: str, inputs: str = "float[n,4] x", outputs: str = "float[n,4] y", opset: int = 22, **weights: Any
+) -> Any:
     """A model from ONNX's text form; `weights` are initializers."""
-    text = f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]>\ng ({inputs}) => ({outputs}) {{ {body} }}'
+    text = (
+        f'<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]>\ng ({inputs}) => ({outputs}) {{ {body} }}'
+    )
     proto = onnx.parser.parse_model(text)
     proto.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items())
     return proto
@@ -95,7 +99,9 @@ def test_a_mask_that_is_read_keeps_dropout():
 
 
 def test_constants_are_computed():
-    graph = check(model("a = Cast<to = 1>(w) b = Mul(a, s) y = Add(x, b)", w=np.int8([1, 2, 3, 4]), s=f32(0.5)), ["Add"])
+    graph = check(
+        model("a = Cast<to = 1>(w) b = Mul(a, s) y = Add(x, b)", w=np.int8([1, 2, 3, 4]), s=f32(0.5)), ["Add"]
+    )
     np.testing.assert_array_equal(graph.nodes[0].inputs[1].constant.array, f32(0.5, 1, 1.5, 2))
 
 
@@ -131,7 +137,9 @@ def test_chains():
     check(three, ["Transpose"])
     shapes = {"s": np.array([2, -1]), "t": np.array([-1, 4])}
     check(model("a = Reshape(x, s) b = Flatten(a) y = Reshape(b, t)", **shapes), ["Reshape"], n=4)
-    keeps = model("a = Reshape(x, s) y = Reshape(a, t)", outputs="float[a,b] y", s=np.array([2, -1]), t=np.array([0, -1]))
+    keeps = model(
+        "a = Reshape(x, s) y = Reshape(a, t)", outputs="float[a,b] y", s=np.array([2, -1]), t=np.array([0, -1])
+    )
     check(keeps, ["Reshape", "Reshape"], n=4)
     check(model("a = Cast<to = 11>(x) b = Exp(a) c = Cast<to = 11>(b) y = Cast<to = 1>(c)"), ["Cast", "Exp", "Cast"])
     check(model("a = Cast<to = 7>(x) y = Cast<to = 1>(a)"), ["Cast", "Cast"])
@@ -148,7 +156,9 @@ def test_batch_normalization_folds_into_layers():
     check(model(f"a = Conv(x, w) {tail}", **IMAGE, w=random(3, 2, 3, 3), **BN), ["Conv"])
     check(model(f"a = Conv(x, w, c) {tail}", **IMAGE, w=random(3, 2, 1, 1), c=random(3), **BN), ["Conv"])
     six = {k: np.abs(random(6)) + 0.5 for k in BN}
-    grouped = model(f"a = Conv<group = 2>(x, w) {tail}", IMAGE["inputs"], "float[n,6,h,w] y", w=random(6, 1, 3, 3), **six)
+    grouped = model(
+        f"a = Conv<group = 2>(x, w) {tail}", IMAGE["inputs"], "float[n,6,h,w] y", w=random(6, 1, 3, 3), **six
+    )
     check(grouped, ["Conv"])
     proto = model("a = ConvTranspose(x, w) y = BatchNormalization(a, s, b, m, v)", **IMAGE, w=random(2, 3, 2, 2), **BN)
     check(proto, ["ConvTranspose"])
@@ -240,7 +250,9 @@ def test_layer_normalization():
     graph = check(model(f"{NORMAL} n = Div(d, r) p = Mul(n, s) y = Add(p, b)", **NUMBERS), ["LayerNormalization"])
     assert graph.nodes[0].attributes["epsilon"] == pytest.approx(1e-3)
     twice = NORMAL.replace("Pow(d, t)", "Mul(d, d)")
-    check(model(f"{twice} o = Reciprocal(r) n = Mul(d, o) p = Mul(s, n) y = Add(b, p)", **NUMBERS), ["LayerNormalization"])
+    check(
+        model(f"{twice} o = Reciprocal(r) n = Mul(d, o) p = Mul(s, n) y = Add(b, p)", **NUMBERS), ["LayerNormalization"]
+    )
     last = {**NUMBERS, "k": np.array([1])}
     check(model(f"{NORMAL} n = Div(d, r) p = Mul(n, s) y = Add(p, b)", **last), ["LayerNormalization"])
     first = {**NUMBERS, "k": np.array([0])}
@@ -265,7 +277,9 @@ def test_gemm():
 def test_the_old_softmax_over_the_last_axis():
     proto = model("a = Relu(x) y = Softmax(a)", opset=9)
     check(proto, ["Relu", "Softmax"])
-    check(model("y = Softmax(x)", "float[n,2,4] x", "float[n,2,4] y", opset=9), ["Flatten", "Softmax", "Shape", "Reshape"])
+    check(
+        model("y = Softmax(x)", "float[n,2,4] x", "float[n,2,4] y", opset=9), ["Flatten", "Softmax", "Shape", "Reshape"]
+    )
 
 
 HEADS = "float[n,2,s,4] q, float[n,2,t,4] k, float[n,2,t,5] v"
@@ -358,3 +372,12 @@ def test_optimising_twice_changes_nothing():
     for make in onnx_models.EVERY.values():
         once = read_graph(make())
         assert [str(n) for n in optimise(once).walk()] == [str(n) for n in once.walk()]
+
+
+def test_weights_that_are_one_number_become_constants():
+    filled = "w = ConstantOfShape<value = float[1] {0.5}>(s) y = MatMul(x, w)"
+    graph = check(
+        model(filled, inputs="float[n,512] x", outputs="float[n,1024] y", s=np.array([512, 1024])), ["MatMul"]
+    )
+    assert graph.nodes[0].inputs[1].constant.nbytes == 4 * 512 * 1024
+    check(model("y = ConstantOfShape(s)", inputs="int64[2] s", outputs="float[a,b] y"), ["ConstantOfShape"])

@@ -23,6 +23,8 @@ _OPERATORS = frozenset(
 
 def fold(node: Node, _view: View) -> Rewrite | None:
     """The result of a node whose inputs are all constants."""
+    if not node.domain and node.op_type == "ConstantOfShape":
+        return _filled(node)
     if node.domain or node.op_type not in _OPERATORS or len(node.outputs) != 1 or not node.inputs:
         return None
     inputs, result = [v for v in node.inputs if v is not None], node.outputs[0]
@@ -41,6 +43,19 @@ def fold(node: Node, _view: View) -> Rewrite | None:
         return None
     value = Value(result.name, TensorType(result.tensor.dtype, array.shape) if result.tensor else None, Constant(array))
     return Rewrite(values={result.name: value})
+
+
+def _filled(node: Node) -> Rewrite | None:
+    """Weights that are one number, made when something first asks for them."""
+    shape, result = node.inputs[0], node.outputs[0]
+    if result is None or shape is None or shape.constant is None:
+        return None
+    kind, fill = result.tensor, np.asarray(node.attributes.get("value", np.zeros(1, np.float32)))
+    if kind is None or kind.static_shape is None or not 0 < (kind.nbytes or 0) <= _LIMIT or fill.size != 1:
+        return None
+    sizes = kind.static_shape
+    constant = Constant(lambda: np.full(sizes, fill.reshape(()), fill.dtype), kind.nbytes)
+    return Rewrite(values={result.name: Value(result.name, kind, constant)})
 
 
 def _nbytes(result: Value) -> int | None:
