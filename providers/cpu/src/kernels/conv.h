@@ -167,6 +167,11 @@ class Depthwise {
     int64_t row_phases_ = 1, column_phases_ = 1;  // those that taps use
     int64_t buffer_rows_ = 1;                     // of each phase
     std::vector<int64_t> offset_;                 // of each tap in the buffer
+    // What a phase of the stride sees of an input row: zeros, `count` elements from x, zeros.
+    struct RowPart {
+        int64_t begin, x, count;
+    };
+    std::vector<RowPart> parts_;                  // of each column phase
 };
 
 }  // namespace OPWEAVE_ISA

@@ -34,16 +34,6 @@ template <int K> void sum_all(const float* from, const float* weights, const int
     if (left == 4) sum_taps<4, K>(from + i, weights, offset, taps, to + i);
 }
 
-// The part of a row that a phase of the stride sees: pitch floats, the pads as zeros.
-struct RowPart {
-    int64_t begin, x, count;
-    RowPart(const Axis& w, int64_t phase, int64_t pitch) {
-        begin = phase < w.pad ? std::min(pitch, ceil_div(w.pad - phase, w.stride)) : 0;
-        x = begin * w.stride + phase - w.pad;
-        count = x >= w.in ? 0 : std::min(pitch - begin, (w.in - 1 - x) / w.stride + 1);
-    }
-};
-
 }  // namespace
 
 bool Depthwise::applies(const ConvLayout& l) {
@@ -62,6 +52,11 @@ Depthwise::Depthwise(const ConvLayout& layout) : layout_(layout) {
     const int64_t more = (h.extent() - 1) / h.stride, fit = kBufferFloats / (pitch_ * row_phases_ * column_phases_);
     band_ = std::min(h.out, std::max<int64_t>(1, fit - more));
     buffer_rows_ = band_ + more;
+    for (int64_t phase = 0; phase < column_phases_; ++phase) {
+        const int64_t begin = phase < w.pad ? std::min(pitch_, ceil_div(w.pad - phase, w.stride)) : 0;
+        const int64_t x = begin * w.stride + phase - w.pad;
+        parts_.push_back({begin, x, x >= w.in ? 0 : std::min(pitch_ - begin, (w.in - 1 - x) / w.stride + 1)});
+    }
     for (int64_t ky = 0; ky < h.kernel; ++ky)
         for (int64_t kx = 0; kx < w.kernel; ++kx) {
             const int64_t y = ky * h.dilation, x = kx * w.dilation, phase = y % h.stride * column_phases_ + x % w.stride;
@@ -70,18 +65,18 @@ Depthwise::Depthwise(const ConvLayout& layout) : layout_(layout) {
 }
 
 template <class T> void Depthwise::load_row(const T* row, int64_t phase, float* to) const {
-    const Axis& w = layout_.window.axis[2];
-    const RowPart part(w, phase, pitch_);
+    const RowPart& part = parts_[static_cast<size_t>(phase)];
     for (int64_t i = 0; i < part.begin; ++i) to[i] = 0;
-    copy_strided(row + part.x, w.stride, to + part.begin, part.count);
+    copy_strided(row + part.x, layout_.window.axis[2].stride, to + part.begin, part.count);
     for (int64_t i = part.begin + part.count; i < pitch_; ++i) to[i] = 0;
 }
 
 // What the output rows [row0, row0 + rows) read.
 template <class T> void Depthwise::load_band(const T* plane, int64_t row0, int64_t rows, float* buffer) const {
     const Axis &h = layout_.window.axis[1], &w = layout_.window.axis[2];
+    const int64_t count = rows + buffer_rows_ - band_;
     for (int64_t py = 0; py < row_phases_; ++py)
-        for (int64_t j = 0; j < rows + (h.extent() - 1) / h.stride; ++j)
+        for (int64_t j = 0; j < count; ++j)
             for (int64_t px = 0; px < column_phases_; ++px) {
                 const int64_t y = h.start(row0 + j) + py;
                 float* to = buffer + ((py * column_phases_ + px) * buffer_rows_ + j) * pitch_;
