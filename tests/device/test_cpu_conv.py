@@ -181,3 +181,28 @@ def test_hostile_operands(core: Core) -> None:
         core.run("Conv", [x, w.astype(np.float64)])
     with pytest.raises(_core.BadOperand, match="missing"):
         core.run("Conv", [x])
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize(("size", "groups"), [((2, 1), 1), ((7, 7), 1), ((3, 5), 2), ((7, 8), 1)], ids=str)
+def test_many_channels_over_small_maps(
+    core: Core, size: tuple[int, int], groups: int, dtype: str, constant: bool
+) -> None:
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((2, 24 * groups, *size)).astype(dtype)
+    w = (rng.standard_normal((70 * groups, 24, 3, 3)) / 15).astype(dtype)
+    bias = rng.standard_normal(70 * groups).astype(dtype)
+    residual = rng.standard_normal((2, 70 * groups, *size)).astype(dtype)
+    attrs = {"group": groups, "pads": [1] * 4}
+    wanted = conv(x, w, attrs) + bias.astype(np.float64)[:, None, None] + residual.astype(np.float64)
+    attrs["activation"] = "Relu"
+    (got,) = core.run("FusedConv", [x, w, bias, residual], attrs, domain="opweave", threads=2, constant=constant)
+    tolerance = 2 * TOLERANCE[dtype]
+    np.testing.assert_allclose(got.astype(np.float64), np.maximum(wanted, 0), rtol=tolerance, atol=tolerance)
+
+
+def test_no_channels_in_many_out(core: Core) -> None:
+    bias = np.arange(40, dtype=np.float32)
+    (y,) = core.run("Conv", [np.ones((1, 0, 5), np.float32), np.ones((40, 0, 2), np.float32), bias], constant=True)
+    np.testing.assert_array_equal(y, np.broadcast_to(bias[:, None], (1, 40, 4)))

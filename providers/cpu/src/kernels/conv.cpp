@@ -1,6 +1,7 @@
 // Conv and opweave.FusedConv (X, W, bias, residual; the attributes of Conv, activation, activation_params), which
-// computes activation(conv(X, W) + bias + residual). Three ways: depthwise; a dot product per channel where there is one
-// output position; else a matrix product whose right side, the columns of the window, is made a block at a time.
+// computes activation(conv(X, W) + bias + residual). Four ways: depthwise; a dot product per channel where there is one
+// output position; positions x channels where there are few of them, so that vectors are full; else channels x positions,
+// a matrix product whose right side, the columns of the window, is made a block at a time.
 // float64 has plain loops. https://onnx.ai/onnx/operators/onnx__Conv.html
 #include <mutex>
 
@@ -12,10 +13,21 @@ namespace opweave {
 namespace OPWEAVE_ISA {
 namespace {
 
-// Weights as float32: rows for the dot products and the depthwise form, panels (one matrix a group) for the product.
+enum class Way : uint8_t { Depthwise, Dot, Few, Product };
+
+constexpr int64_t kFewPositions = kPanel - 7, kFewChannels = 32;
+
+Way way_of(const ConvLayout& l) {
+    if (Depthwise::applies(l)) return Way::Depthwise;
+    if (l.window.out_size() == 1) return Way::Dot;
+    return l.window.out_size() < kFewPositions && l.oc >= kFewChannels ? Way::Few : Way::Product;
+}
+
+// Weights as float32, in the one form that a way wants; one matrix a group.
 struct ConvWeights {
-    std::vector<PackedA> panels;
-    std::vector<float> rows;
+    std::vector<PackedA> left;   // Product
+    std::vector<PackedB> right;  // Few
+    std::vector<float> rows;     // Depthwise and Dot, where they are not the operand itself
 };
 
 template <class T> std::vector<float> wide_rows(const Tensor& w) {
@@ -23,24 +35,18 @@ template <class T> std::vector<float> wide_rows(const Tensor& w) {
     widen(w.as<T>(), rows.data(), w.count());
     return rows;
 }
-template <class T> std::shared_ptr<const ConvWeights> make_weights(const Tensor& w, int64_t groups, bool panels) {
+template <class T> std::shared_ptr<const ConvWeights> make_weights(const Tensor& w, int64_t groups, Way way) {
     auto made = std::make_shared<ConvWeights>();
     if constexpr (is_narrow<T>) made->rows = wide_rows<T>(w);
-    if (!panels) return made;
+    if (way == Way::Depthwise || way == Way::Dot) return made;
     const int64_t oc = w.shape()[0] / groups, depth = w.shape().count(1);
     for (int64_t g = 0; g < groups; ++g) {
-        const float* rows = is_narrow<T> ? made->rows.data() : w.as<float>();
-        made->panels.push_back(pack_a(rows + g * oc * depth, depth, 1, oc, depth));
+        const float* rows = (is_narrow<T> ? made->rows.data() : w.as<float>()) + g * oc * depth;
+        if (way == Way::Few) made->right.push_back(pack_b(rows, 1, depth, depth, oc));
+        else made->left.push_back(pack_a(rows, depth, 1, oc, depth));
     }
-    made->rows.clear();
+    made->rows = {};
     return made;
-}
-
-enum class Way : uint8_t { Depthwise, Dot, Product };
-
-Way way_of(const ConvLayout& l) {
-    if (Depthwise::applies(l)) return Way::Depthwise;
-    return l.window.out_size() == 1 ? Way::Dot : Way::Product;
 }
 
 // The packing of one constant, which way it is used is known once shapes are: each form is made when first wanted.
@@ -51,13 +57,13 @@ class WeightStore {
     }
     template <class T> std::shared_ptr<const ConvWeights> get(Way way) const {
         if (!constant_.data) return nullptr;
-        const bool panels = way == Way::Product;
-        if (!panels && !is_narrow<T>) return nullptr;  // the rows are read as they are
+        const bool plain = way == Way::Depthwise || way == Way::Dot;
+        if (plain && !is_narrow<T>) return nullptr;  // the rows are read as they are
         std::lock_guard<std::mutex> guard(mutex_);
-        auto& slot = made_[panels ? 1 : 0];
+        auto& slot = made_[plain ? 0 : way == Way::Few ? 1 : 2];
         if (!slot) {
-            const std::string scheme = "conv" + std::to_string(kPackedRows) + (panels ? "p" : "r") + std::to_string(groups_) + name_of(constant_.dtype()) + constant_.shape().str();
-            slot = packed_as<ConvWeights>(key_, scheme, [&] { return make_weights<T>(constant_, groups_, panels); });
+            const std::string scheme = "conv" + std::to_string(kPackedRows) + "x" + std::to_string(kPanel) + (plain ? "r" : way == Way::Few ? "b" : "a") + std::to_string(groups_) + name_of(constant_.dtype()) + constant_.shape().str();
+            slot = packed_as<ConvWeights>(key_, scheme, [&] { return make_weights<T>(constant_, groups_, way); });
         }
         return slot;
     }
@@ -67,7 +73,7 @@ class WeightStore {
     std::string key_;
     Tensor constant_;
     mutable std::mutex mutex_;
-    mutable std::shared_ptr<const ConvWeights> made_[2];
+    mutable std::shared_ptr<const ConvWeights> made_[3];
 };
 
 template <class T> class FloatConv final : public Prepared {
@@ -81,7 +87,7 @@ template <class T> class FloatConv final : public Prepared {
                 if (in[i].present()) workspace += wide_bytes(in[i].count());
         }
         flops = layout.flops();
-        algorithm = way_ == Way::Depthwise ? "depthwise" : way_ == Way::Dot ? "dot" : layout.window.pointwise() ? "pointwise gemm" : "implicit gemm";
+        algorithm = way_ == Way::Depthwise ? "depthwise" : way_ == Way::Dot ? "dot" : way_ == Way::Few ? "gemm of positions" : layout.window.pointwise() ? "pointwise gemm" : "implicit gemm";
     }
 
     void run(const Context& context, const Tensor* in, const Tensor* out) const override {
@@ -92,7 +98,7 @@ template <class T> class FloatConv final : public Prepared {
         e.residual = inputs_ > 3 ? floats(in[3], at) : nullptr;
         e.ldr = layout_.window.out_size();
         auto made = weights_;
-        if (!made && (is_narrow<T> || way_ == Way::Product)) made = make_weights<T>(in[1], layout_.groups, way_ == Way::Product);
+        if (!made && (is_narrow<T> || way_ == Way::Product || way_ == Way::Few)) made = make_weights<T>(in[1], layout_.groups, way_);
         if constexpr (is_narrow<T>) {
             float* wide = reinterpret_cast<float*>(at);
             compute(context.threads, in[0].as<T>(), made->rows.data(), made.get(), wide, e);
@@ -127,7 +133,8 @@ template <class T> class FloatConv final : public Prepared {
             const Columns<T, float> columns(l.window, x + i * l.ic * l.window.in_size(), 0.f);
             float* to = y + i * l.oc * size;
             if (way_ == Way::Dot) return dot(columns, rows + g * l.oc * l.depth(), to, part, use);
-            gemm_filled(made->panels[static_cast<size_t>(g)], size, [&](int64_t k0, int64_t k1, int64_t n0, int64_t n1, float* block, int64_t ld) {
+            if (way_ == Way::Few) return few(columns, made->right[static_cast<size_t>(g)], to, part, use);
+            gemm_filled(made->left[static_cast<size_t>(g)], size, [&](int64_t k0, int64_t k1, int64_t n0, int64_t n1, float* block, int64_t ld) {
                 columns.fill(k0, k1, n0, n1, block, ld);
             }, to, size, part, use);
         });
@@ -138,6 +145,22 @@ template <class T> class FloatConv final : public Prepared {
         columns.fill(0, k, 0, 1, column, 1);
         gemv(layout_.oc, k, rows, k, column, y, 1, e, threads);
     }
+    // The columns of the window become rows, so does the result; the epilogue needs the final layout.
+    void few(const Columns<T, float>& columns, const PackedB& weights, float* y, const Epilogue& e, int threads) const {
+        const int64_t k = layout_.depth(), n = layout_.window.out_size();
+        float* rows = static_cast<float*>(scratch(1, static_cast<size_t>(k * n) * 4));
+        float* result = static_cast<float*>(scratch(2, static_cast<size_t>(n * layout_.oc) * 4));
+        alignas(64) float block[kDepthBlock * kPanel];
+        for (int64_t k0 = 0; k0 < k; k0 += kDepthBlock) {
+            const int64_t k1 = std::min(k, k0 + kDepthBlock);
+            columns.fill(k0, k1, 0, n, block, kPanel);
+            transpose(block, kPanel, k1 - k0, n, rows + k0, k);
+        }
+        gemm(n, layout_.oc, k, rows, k, weights.view(), result, layout_.oc, Epilogue{}, threads);
+        transpose(result, layout_.oc, n, layout_.oc, y, n);
+        if (!e.trivial()) apply_epilogue(e, layout_.oc, n, y, n);
+    }
+    static constexpr int64_t kDepthBlock = 64;
     ConvLayout layout_;
     Way way_;
     ActivationSpec activation_;
