@@ -236,3 +236,40 @@ def test_outputs_that_are_inputs_constants_and_repeated():
     results = evaluate_graph(graph, {"x": np.array([-1, 1], np.float32)})
     assert [v.name for v in graph.outputs] == ["x", "w", "y", "y"]
     np.testing.assert_array_equal(results["w"], [1, 1])
+
+
+def large_model(path: Path) -> np.ndarray:
+    """A file over a megabyte: a weight as an initializer, and as a Constant node."""
+    w = np.arange(300_000, dtype=np.float32)
+    constant = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(w[::-1].copy()))
+    nodes = [constant, helper.make_node("Add", ["x", "w"], ["a"]), helper.make_node("Add", ["a", "c"], ["y"])]
+    path.write_bytes(model(nodes, ["x"], ["y"], [numpy_helper.from_array(w, "w")]).SerializeToString())
+    return w
+
+
+@pytest.mark.parametrize("how", ["path", "bytes"])
+def test_large_weights_are_read_when_they_are_asked_for(tmp_path: Path, how: str):
+    path = tmp_path / "m.onnx"
+    w = large_model(path)
+    graph = read_graph(path if how == "path" else path.read_bytes(), optimise=False)
+    found = [v.constant.array for n in graph.nodes for v in n.inputs if v.constant is not None]
+    np.testing.assert_array_equal(found, [w, w[::-1]])
+    assert all(a.flags.aligned and not a.flags.writeable for a in found)
+
+
+def test_a_file_that_shrinks_after_it_was_read(tmp_path: Path):
+    path = tmp_path / "m.onnx"
+    large_model(path)
+    graph = read_graph(path, optimise=False)
+    with path.open("r+b") as file:
+        file.truncate(1000)
+    with pytest.raises(ModelError, match="has become shorter"):
+        _ = graph.nodes[0].inputs[1].constant.array
+
+
+def test_large_weights_of_the_wrong_size_are_refused():
+    proto = tensor_proto(np.zeros(5000, np.float32), "w")
+    proto.dims[0] = 6000
+    data = model([helper.make_node("Identity", ["w"], ["y"])], [], ["y"], [proto]).SerializeToString()
+    with pytest.raises(ModelError, match="20000 bytes of raw_data"):
+        read_graph(data)

@@ -146,7 +146,7 @@ def _folded(layer: _Layer, affine: _Affine, node: Node, view: View) -> Node:
     weights, bias = layer.node.inputs[1], layer.node.inputs[2] if len(layer.node.inputs) > 2 else None
     with np.errstate(all="ignore"):
         if affine.scale is not None and weights is not None:
-            weights = view.constant(layer.scaled(affine.scale).astype(dtype), weights.name)
+            weights = view.constant(layer.scaled(affine.scale.astype(dtype)), weights.name)
         shift = np.zeros(layer.channels, np.float64) if layer.bias is None else layer.bias.astype(np.float64)
         shift = shift if affine.scale is None else shift * affine.scale
         shift = shift if affine.shift is None else shift + affine.shift

@@ -29,8 +29,8 @@ def read_graph(
     is first asked for. Inputs that have an initializer are constants. `without` names passes that are not run.
     Raises `ModelError` for whatever cannot be read.
     """
-    model, folder = load_model(source)
-    graph = build(model, folder)
+    model, home = load_model(source)
+    graph = build(model, home)
     if not optimise:
         return graph
     from opweave.passes import optimise as run_passes

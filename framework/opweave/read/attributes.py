@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from opweave.errors import ModelError
 from opweave.graph import Constant, Graph
 from opweave.read.check import OWN_DOMAINS
 from opweave.read.scope import Scope, normal_domain
-from opweave.read.tensors import sparse_constant, tensor_constant
+from opweave.read.tensors import Home, sparse_constant, tensor_constant
 from opweave.read.types import read_type
 from opweave.types import TensorType
 
@@ -42,8 +41,8 @@ _KINDS = {v: k for k, v in _FIELDS.items()}
 class AttributeReader:
     """Reads the attributes of nodes; bodies are built by `build_body` in the scope that they were written in."""
 
-    def __init__(self, folder: Path, build_body: Callable[[onnx.GraphProto, Scope], Graph]) -> None:
-        self._folder, self._build_body = folder, build_body
+    def __init__(self, home: Home, build_body: Callable[[onnx.GraphProto, Scope], Graph]) -> None:
+        self._home, self._build_body = home, build_body
 
     def read(self, node: onnx.NodeProto, scope: Scope) -> dict[str, Any]:
         """Name to value; tensors are `Constant` only for Constant nodes, which may be large."""
@@ -79,9 +78,9 @@ class AttributeReader:
         if kind in (_A.TYPE_PROTO, _A.TYPE_PROTOS):
             return lambda t: read_type(t, name)
         if kind in (_A.TENSOR, _A.TENSORS):
-            return lambda t: _maybe_lazy(tensor_constant(t, self._folder), lazy)
+            return lambda t: _maybe_lazy(tensor_constant(t, self._home), lazy)
         if kind in (_A.SPARSE_TENSOR, _A.SPARSE_TENSORS):
-            return lambda t: _maybe_lazy(sparse_constant(t, self._folder), lazy)
+            return lambda t: _maybe_lazy(sparse_constant(t, self._home), lazy)
         return lambda x: x
 
     def constant(self, attributes: Mapping[str, Any]) -> tuple[Constant, TensorType]:

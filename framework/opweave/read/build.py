@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import onnx
@@ -18,7 +17,7 @@ from opweave.read.names import Names
 from opweave.read.op import Emitter, Op
 from opweave.read.order import sorted_nodes
 from opweave.read.scope import FunctionKey, Scope, normal_domain, read_opsets
-from opweave.read.tensors import sparse_constant, tensor_constant
+from opweave.read.tensors import Home, sparse_constant, tensor_constant
 from opweave.read.types import read_type
 from opweave.read.upgrade import is_dropped, upgrade
 from opweave.read.wellformed import check_wellformed
@@ -28,18 +27,18 @@ _DEPTH_LIMIT = 60  # bodies and calls within one another
 _NODE_LIMIT = 200_000  # nodes that come from functions: calls of calls grow without bound
 
 
-def build(model: onnx.ModelProto, folder: Path) -> Graph:
+def build(model: onnx.ModelProto, home: Home) -> Graph:
     """The graph of the model, not optimised."""
     check_wellformed(model)
-    return _Builder(model, folder).model()
+    return _Builder(model, home).model()
 
 
 class _Builder:
-    def __init__(self, model: onnx.ModelProto, folder: Path) -> None:
-        self._proto, self._folder = model, folder
+    def __init__(self, model: onnx.ModelProto, home: Home) -> None:
+        self._proto, self._home = model, home
         self._functions = _functions(model)
         self._values, self._nodes = Names(), Names()
-        self._attributes = AttributeReader(folder, self._body)
+        self._attributes = AttributeReader(home, self._body)
         self._inlined = 0
 
     def model(self) -> Graph:
@@ -77,8 +76,8 @@ class _Builder:
         return name if scope.outer is None and not scope.calls and name in self._top else self._values.unique(name)
 
     def _initializers(self, proto: onnx.GraphProto, scope: Scope, types: Mapping[str, Type]) -> None:
-        found = [(t.name, tensor_constant(t, self._folder)) for t in proto.initializer]
-        found += [(t.values.name, sparse_constant(t, self._folder)) for t in proto.sparse_initializer]
+        found = [(t.name, tensor_constant(t, self._home)) for t in proto.initializer]
+        found += [(t.values.name, sparse_constant(t, self._home)) for t in proto.sparse_initializer]
         given = {v.name for v in proto.input} if scope.depth else set()  # a body's inputs come by position
         for name, (constant, type_) in found:
             if name in given:

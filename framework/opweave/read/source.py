@@ -1,4 +1,4 @@
-"""From what the user hands over to a `ModelProto` and the folder that its external data lies in."""
+"""From what the user hands over to a `ModelProto` and the place of its weights."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from opweave.errors import ModelError, UsageError
+from opweave.read.tensors import Home
+from opweave.read.wire import WeightFile, take_weights
 
-_FILE_LIMIT = 2**31 - 1  # protobuf's own limit of one message
+_MESSAGE_LIMIT = 2**31 - 1  # protobuf's own limit
+_MAPPED_FROM = 1 << 20  # bytes
 _FOREIGN_LIMIT = 2**31 - 100  # versions of other domains are what their makers say
 _TOLERATED_NEWER = 20  # versions beyond the known ones that are tried, with a warning
 
 
-def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path]:
-    """The model and the folder of its external data; its versions are sane and it has a graph."""
+def load_model(source: str | os.PathLike[str] | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Home]:
+    """The model and where the data of its tensors lies; its versions are sane and it has a graph."""
     if isinstance(source, onnx.ModelProto):
-        model, where, folder = source, "the model", Path()
+        model, where, home = source, "the model", Home(Path())
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        model, where, folder = _parse(bytes(source), "the model"), "the model", Path()
+        where = "the model"
+        model, home = _parse(memoryview(bytes(source)), None, where, Path())
     elif isinstance(source, (str, os.PathLike)):
         path = Path(source)
-        model, where, folder = _parse(_read_file(path), str(path)), str(path), path.parent
+        where = str(path)
+        model, home = _parse(*_open_file(path), where, path.parent)
     else:
         raise UsageError("a model", f"found {type(source).__name__}", "give a path, bytes or an onnx.ModelProto")
     _check_model(model, where)
-    return model, folder
+    return model, home
 
 
-def _read_file(path: Path) -> bytes:
+def _open_file(path: Path) -> tuple[memoryview, WeightFile | None]:
+    """The bytes of the file. A large one is mapped, for as long as its weights are looked for, and kept open for them."""
     asked = f"read the model {path}"
     try:
         if path.is_dir():
@@ -40,19 +46,23 @@ def _read_file(path: Path) -> bytes:
             raise ModelError(asked, "there is no such file", "check the path")
         if not path.is_file():
             raise ModelError(asked, "it is not a regular file", "give the path of the .onnx file")
-        nbytes = path.stat().st_size
-        if nbytes > _FILE_LIMIT:
-            raise ModelError(asked, f"{nbytes} bytes are more than protobuf reads", "store weights as external data")
-        return path.read_bytes()
+        if path.stat().st_size < _MAPPED_FROM:
+            return memoryview(path.read_bytes()), None
+        file = WeightFile(path)
+        return file.map(), file
     except (OSError, ValueError) as error:
         raise ModelError(asked, str(error), "check the path and its permissions") from error
 
 
-def _parse(data: bytes, where: str) -> onnx.ModelProto:
+def _parse(data: memoryview, file: WeightFile | None, where: str, folder: Path) -> tuple[onnx.ModelProto, Home]:
     if not data:
         raise ModelError(f"read {where}", "it is empty", "export or download the model again")
+    message, payloads = take_weights(data, file)
+    if len(message) > _MESSAGE_LIMIT:
+        found = f"{len(message)} bytes besides the weights are more than protobuf reads"
+        raise ModelError(f"read {where}", found, "store weights as external data")
     try:
-        return onnx.ModelProto.FromString(data)
+        return onnx.ModelProto.FromString(bytes(message)), Home(folder, payloads)
     except (DecodeError, RecursionError) as error:
         raise ModelError(
             f"read {where}", "it is not an ONNX model, or is damaged", "export or download the model again"

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import onnx
 from opweave.dtypes import DType
 from opweave.errors import ModelError
 from opweave.graph import Array, Constant
+from opweave.read.wire import FileSpan, Payload, Payloads
 from opweave.types import TensorType
 
 _DENSE_LIMIT = 1 << 30  # bytes; a sparse tensor's declared shape is all that its dense form would be allocated by
@@ -34,16 +36,30 @@ _FIELDS = {
 _FIELD_DTYPES = {"float_data": np.float32, "double_data": np.float64, "int64_data": np.int64, "uint64_data": np.uint64}
 
 
-def tensor_constant(tensor: onnx.TensorProto, folder: Path) -> tuple[Constant, TensorType]:
-    """The constant, its data not yet touched, and its type."""
+@dataclass(frozen=True)
+class Home:
+    """Where the data of tensors lies: the folder of external data, and the weights taken out of the model's bytes."""
+
+    folder: Path
+    payloads: Payloads | None = None
+
+    def raw(self, tensor: onnx.TensorProto) -> Payload:
+        """The bytes of `raw_data`, wherever they are."""
+        raw: bytes = tensor.raw_data
+        return raw if self.payloads is None else self.payloads.resolve(raw)
+
+
+def tensor_constant(tensor: onnx.TensorProto, home: Home) -> tuple[Constant, TensorType]:
+    """The constant, its data not yet touched, and its type. `home` says where data lies that is not in the message."""
     dtype, shape = tensor_dtype(tensor), _shape(tensor)
     count = math.prod(shape)
     load: Callable[[], Array]
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
-        load = _external(tensor, dtype, shape, folder)
+        load = _external(tensor, dtype, shape, home.folder)
     elif tensor.HasField("raw_data"):
-        _expect(tensor, len(tensor.raw_data), _packed_bytes(dtype, count), "bytes of raw_data")
-        load = functools.partial(_from_raw, tensor, dtype, shape)
+        raw = home.raw(tensor)
+        _expect(tensor, len(raw), _packed_bytes(dtype, count), "bytes of raw_data")
+        load = functools.partial(_from_raw, raw, dtype, shape)
     else:
         field = _FIELDS.get(dtype, "int32_data")
         _expect(tensor, len(getattr(tensor, field)), _field_count(dtype, count), f"elements of {field}")
@@ -51,10 +67,10 @@ def tensor_constant(tensor: onnx.TensorProto, folder: Path) -> tuple[Constant, T
     return Constant(load, count * dtype.itemsize), TensorType(dtype, shape)
 
 
-def sparse_constant(sparse: onnx.SparseTensorProto, folder: Path) -> tuple[Constant, TensorType]:
+def sparse_constant(sparse: onnx.SparseTensorProto, home: Home) -> tuple[Constant, TensorType]:
     """A sparse tensor as a dense constant."""
-    values, type_ = tensor_constant(sparse.values, folder)
-    indices, _ = tensor_constant(sparse.indices, folder)
+    values, type_ = tensor_constant(sparse.values, home)
+    indices, _ = tensor_constant(sparse.indices, home)
     name, shape = sparse.values.name, tuple(sparse.dims)
     _check_shape(name, shape)
     if math.prod(shape) * max(type_.dtype.itemsize, 8) > _DENSE_LIMIT:
@@ -109,8 +125,9 @@ def _field_count(dtype: DType, count: int) -> int:
     return _packed_bytes(dtype, count) if dtype in _SHARING else count
 
 
-def _from_raw(tensor: onnx.TensorProto, dtype: DType, shape: tuple[int, ...]) -> Array:
-    return decode(np.frombuffer(tensor.raw_data, np.uint8), dtype, shape)
+def _from_raw(raw: Payload, dtype: DType, shape: tuple[int, ...]) -> Array:
+    array = decode(raw.read() if isinstance(raw, FileSpan) else np.frombuffer(raw, np.uint8), dtype, shape)
+    return array if array.flags.aligned else array.copy()
 
 
 def decode(data: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
