@@ -34,7 +34,8 @@ class OpweaveRep(BackendRep):  # type: ignore[misc]
         if isinstance(inputs, np.ndarray):
             inputs = [inputs]
         outputs = self.session.run(inputs if isinstance(inputs, Mapping) else list(inputs))
-        return tuple(namedtupledict("Outputs", list(outputs))(*outputs.values()))
+        named: tuple[Any, ...] = namedtupledict("Outputs", list(outputs))(*outputs.values())
+        return named
 
 
 class OpweaveBackend(Backend):  # type: ignore[misc]
@@ -68,7 +69,7 @@ class OpweaveBackend(Backend):  # type: ignore[misc]
         """Runs one node; `opset_version` chooses the operator's form."""
         opset = options.pop("opset_version", None)
         arrays = list(inputs.values() if isinstance(inputs, Mapping) else inputs)
-        return cls.run_model(_single_node(node, arrays, opset), arrays, device, **options)
+        return cls.prepare(_single_node(node, arrays, opset), device, **options).run(arrays)
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
@@ -95,9 +96,16 @@ def _single_node(node: NodeProto, arrays: Sequence[Any], opset: int | None) -> M
     names = [n for n in node.input if n]
     inputs = [onnx.ValueInfoProto(name=n, type=type_proto(value_type(x))) for n, x in zip(names, arrays, strict=True)]
     outputs = [onnx.ValueInfoProto(name=n) for n in node.output if n]
-    version = opset or onnx.defs.get_schema(node.op_type, node.domain).since_version
+    version = opset or (onnx.defs.onnx_opset_version() if node.domain in ("", "ai.onnx") else _newest(node))
     graph = onnx.helper.make_graph([node], node.op_type, inputs, outputs)
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(node.domain, version)])
+
+
+def _newest(node: NodeProto) -> int:
+    """The newest operator set with the node's operator; 1 in domains that ONNX does not know."""
+    if not onnx.defs.has(node.op_type, node.domain):
+        return 1
+    return int(onnx.defs.get_schema(node.op_type, node.domain).since_version)
 
 
 is_compatible = OpweaveBackend.is_compatible
