@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unittest
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -12,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep
-from onnx.backend.test.runner import Runner
+from onnx_suite import cases
 from opweave.graph import Graph, Value
 from opweave.protos import value_type
 from opweave.read import read_graph
@@ -20,13 +17,6 @@ from opweave.reference import evaluate_graph
 from opweave.specialise import specialise
 from opweave.types import TensorType
 from opweave_cpu.device import CpuDevice
-
-KNOWN_FAILURES: Mapping[str, str] = {
-    r"^test_bernoulli": "random: the expected draws are those of NumPy's global generator",
-    r"^test_gradient_of_": "ai.onnx.preview.training.Gradient: training is out of scope",
-    r"^test_loop16_seq_none": "the suite takes len() of the scalars in the expected sequence",
-}
-
 
 Execute = Callable[[Graph, Mapping[str, Any]], list[Any]]
 
@@ -93,27 +83,6 @@ def backend(execute: Execute, optimise: bool) -> type[Backend]:
     return Made
 
 
-def cases(made_backend: type[Backend], prefix: str) -> dict[str, type[unittest.TestCase]]:
-    """The suite's test classes without the downloads and CUDA, known failures skipped with their reasons."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the suite computes its expectations while it loads, overflows included
-        found = Runner(made_backend, __name__).include("_cpu$").test_cases
-    made = {}
-    for name, case in found.items():
-        if "Real" in name:
-            continue
-        for test in [t for t in vars(case) if t.startswith("test_")]:
-            if not test.endswith("_cpu"):
-                delattr(case, test)
-                continue
-            reason = next((why for pattern, why in KNOWN_FAILURES.items() if re.search(pattern, test)), None)
-            if reason:
-                setattr(case, test, unittest.skip(reason)(getattr(case, test)))
-        made[prefix + name] = case
-        case.__name__ = case.__qualname__ = prefix + name
-    return made
-
-
-globals().update(cases(backend(on_reference, optimise=False), "Reference"))
-globals().update(cases(backend(on_cpu, optimise=True), "Cpu"))
-globals().update(cases(backend(on_cpu_without_shapes, optimise=False), "CpuWithoutShapes"))
+globals().update(cases(backend(on_reference, optimise=False), "Reference", __name__))
+globals().update(cases(backend(on_cpu, optimise=True), "Cpu", __name__))
+globals().update(cases(backend(on_cpu_without_shapes, optimise=False), "CpuWithoutShapes", __name__))
