@@ -34,6 +34,20 @@ inline void copy_floats(const float* from, float* to, int64_t n) {
     for (; i < n; ++i) to[i] = from[i];
 #endif
 }
+// Few elements, mostly: a call of memset would cost more than the stores.
+template <class T> inline void fill_run(T* to, T value, int64_t n) {
+    if constexpr (std::is_same_v<T, float>) {
+        int64_t i = 0;
+        for (; i + kLanes <= n; i += kLanes) store(to + i, splat(value));
+#if defined(__AVX512F__)
+        _mm512_mask_storeu_ps(to + i, static_cast<__mmask16>((1u << (n - i)) - 1), _mm512_set1_ps(value));
+#else
+        for (; i < n; ++i) to[i] = value;
+#endif
+    } else {
+        std::fill(to, to + n, value);
+    }
+}
 // Every second element: a pair of vectors at a time, while both lie before the last element.
 inline int64_t copy_even(const float* from, float* to, int64_t n) {
     int64_t i = 0;
@@ -113,9 +127,9 @@ template <class T, class To> class Columns {
             first = x < 0 ? std::min(n, ceil_div(-x, w.stride)) : 0;
             end = x >= w.in ? first : std::max(first, std::min(n, (w.in - 1 - x) / w.stride + 1));
         }
-        for (int64_t i = 0; i < first; ++i) to[i] = outside_;
+        if (first > 0) fill_run(to, outside_, first);
         if (end > first) copy_strided(plane + (z * w_.axis[1].in + y) * w.in + x + first * w.stride, w.stride, to + first, end - first);
-        for (int64_t i = end; i < n; ++i) to[i] = outside_;
+        if (end < n) fill_run(to + end, outside_, n - end);
     }
     Window w_;
     const T* x_;
@@ -161,11 +175,16 @@ class Depthwise {
   private:
     template <class T> void load_band(const T* plane, int64_t row0, int64_t rows, float* buffer) const;
     template <class T> void load_row(const T* row, int64_t phase, float* to) const;
-    template <class T> void channel(const T* x, int64_t image, int64_t row0, const float* weights, float* y, const Epilogue& epilogue) const;
+    template <class T> void some_bands(const T* x, int64_t first, int64_t count, const float* weights, float* y, const Epilogue& epilogue) const;
+    void finish(const float* sums, int64_t out, int64_t row0, float* y, const Epilogue& epilogue) const;
+    int64_t rows_from(int64_t row0) const { return std::min(band_, layout_.window.axis[1].out - row0); }
+    int64_t bands() const { return ceil_div(layout_.window.axis[1].out, band_); }
     ConvLayout layout_;
     int64_t pitch_ = 0, band_ = 1;                // floats of a row; output rows of a band
     int64_t row_phases_ = 1, column_phases_ = 1;  // those that taps use
     int64_t buffer_rows_ = 1;                     // of each phase
+    int64_t buffer_ = 0, sums_ = 0;               // floats of a band's input, of its output at the pitch of the input
+    int64_t together_ = 1;                        // bands that are loaded, then computed: what is read was not just written
     std::vector<int64_t> offset_;                 // of each tap in the buffer
     // What a phase of the stride sees of an input row: zeros, `count` elements from x, zeros.
     struct RowPart {

@@ -52,6 +52,9 @@ Depthwise::Depthwise(const ConvLayout& layout) : layout_(layout) {
     const int64_t more = (h.extent() - 1) / h.stride, fit = kBufferFloats / (pitch_ * row_phases_ * column_phases_);
     band_ = std::min(h.out, std::max<int64_t>(1, fit - more));
     buffer_rows_ = band_ + more;
+    buffer_ = round_up(row_phases_ * column_phases_ * buffer_rows_ * pitch_ + 4 * kLanes, kLanes);
+    sums_ = round_up(band_ * pitch_ + 4 * kLanes, kLanes);
+    together_ = std::max<int64_t>(1, std::min<int64_t>(16, kBufferFloats / buffer_));
     for (int64_t phase = 0; phase < column_phases_; ++phase) {
         const int64_t begin = phase < w.pad ? std::min(pitch_, ceil_div(w.pad - phase, w.stride)) : 0;
         const int64_t x = begin * w.stride + phase - w.pad;
@@ -66,9 +69,9 @@ Depthwise::Depthwise(const ConvLayout& layout) : layout_(layout) {
 
 template <class T> void Depthwise::load_row(const T* row, int64_t phase, float* to) const {
     const RowPart& part = parts_[static_cast<size_t>(phase)];
-    for (int64_t i = 0; i < part.begin; ++i) to[i] = 0;
+    fill_run(to, 0.f, part.begin);
     copy_strided(row + part.x, layout_.window.axis[2].stride, to + part.begin, part.count);
-    for (int64_t i = part.begin + part.count; i < pitch_; ++i) to[i] = 0;
+    fill_run(to + part.begin + part.count, 0.f, pitch_ - part.begin - part.count);
 }
 
 // What the output rows [row0, row0 + rows) read.
@@ -81,40 +84,50 @@ template <class T> void Depthwise::load_band(const T* plane, int64_t row0, int64
                 const int64_t y = h.start(row0 + j) + py;
                 float* to = buffer + ((py * column_phases_ + px) * buffer_rows_ + j) * pitch_;
                 if (y >= 0 && y < h.in) load_row(plane + y * w.in, px, to);
-                else std::fill(to, to + pitch_, 0.f);
+                else fill_run(to, 0.f, pitch_);
             }
 }
 
-// The band that begins at row0 of every output channel of one image (batch entry and group).
+// What stands at the pitch of the input, to its place in the output of one channel.
+void Depthwise::finish(const float* sums, int64_t out, int64_t row0, float* y, const Epilogue& e) const {
+    const Axis &h = layout_.window.axis[1], &w = layout_.window.axis[2];
+    const int64_t rows = rows_from(row0), plane = h.out * w.out, at = out * plane + row0 * w.out;
+    for (int64_t r = 0; r < rows; ++r) copy_strided(sums + r * pitch_, 1, y + at + r * w.out, w.out);
+    if (e.trivial()) return;
+    Epilogue part = e;
+    if (e.row_bias) part.row_bias += out % (layout_.groups * layout_.oc);
+    if (e.residual) part.residual += at;
+    apply_epilogue(part, 1, rows * w.out, y + at, plane);
+}
+
+// Bands [first, first + count), at most together_, each of one image (batch entry and group).
 template <class T>
-void Depthwise::channel(const T* x, int64_t image, int64_t row0, const float* weights, float* y, const Epilogue& e) const {
+void Depthwise::some_bands(const T* x, int64_t first, int64_t count, const float* weights, float* y, const Epilogue& e) const {
     const ConvLayout& l = layout_;
-    const Axis &h = l.window.axis[1], &w = l.window.axis[2];
-    const int64_t rows = std::min(band_, h.out - row0), n = (rows - 1) * pitch_ + w.out, plane = h.out * w.out, taps = l.window.taps();
-    float* buffer = static_cast<float*>(scratch(1, static_cast<size_t>(row_phases_ * column_phases_ * buffer_rows_ * pitch_ + 4 * kLanes) * 4));
-    float* sums = static_cast<float*>(scratch(2, static_cast<size_t>(n + 4 * kLanes) * 4));
-    load_band(x + image * h.in * w.in, row0, rows, buffer);
+    const int64_t taps = l.window.taps(), each = bands();
+    float* buffer = static_cast<float*>(scratch(1, static_cast<size_t>(together_ * buffer_) * 4));
+    float* sums = static_cast<float*>(scratch(2, static_cast<size_t>(together_ * sums_) * 4));
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t image = (first + i) / each, row0 = (first + i) % each * band_;
+        load_band(x + image * l.window.in_size(), row0, rows_from(row0), buffer + i * buffer_);
+    }
     for (int64_t o = 0; o < l.oc; ++o) {
-        const int64_t c = image % l.groups * l.oc + o, out = image * l.oc + o;
-        float* to = y + out * plane + row0 * w.out;
-        float* direct = pitch_ == w.out && n % kLanes == 0 ? to : sums;
-        if (taps == 9) sum_all<9>(buffer, weights + c * taps, offset_.data(), taps, n, direct);
-        else sum_all<0>(buffer, weights + c * taps, offset_.data(), taps, n, direct);
-        for (int64_t r = 0; r < rows && direct != to; ++r) copy_strided(sums + r * pitch_, 1, to + r * w.out, w.out);
-        if (e.trivial()) continue;
-        Epilogue part = e;
-        if (e.row_bias) part.row_bias += c;
-        if (e.residual) part.residual += out * plane + row0 * w.out;
-        apply_epilogue(part, 1, rows * w.out, to, plane);
+        for (int64_t i = 0; i < count; ++i) {
+            const int64_t image = (first + i) / each, row0 = (first + i) % each * band_;
+            const int64_t n = (rows_from(row0) - 1) * pitch_ + l.window.axis[2].out;
+            const float* w = weights + (image % l.groups * l.oc + o) * taps;
+            if (taps == 9) sum_all<9>(buffer + i * buffer_, w, offset_.data(), taps, n, sums + i * sums_);
+            else sum_all<0>(buffer + i * buffer_, w, offset_.data(), taps, n, sums + i * sums_);
+        }
+        for (int64_t i = 0; i < count; ++i) finish(sums + i * sums_, (first + i) / each * l.oc + o, (first + i) % each * band_, y, e);
     }
 }
 
 template <class T> void Depthwise::run(const T* x, const float* weights, float* y, const Epilogue& e, int threads) const {
     const ConvLayout& l = layout_;
-    const int64_t bands = (l.window.axis[1].out + band_ - 1) / band_;
     const int64_t work = band_ * l.window.axis[2].out * l.oc * l.window.taps();
-    parallel_ranges(threads, l.batch * l.groups * bands, 1 + 20000 / work, [&](int64_t begin, int64_t end) {
-        for (int64_t task = begin; task < end; ++task) channel(x, task / bands, task % bands * band_, weights, y, e);
+    parallel_ranges(threads, l.batch * l.groups * bands(), together_ + 20000 / work, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; i += together_) some_bands(x, i, std::min(together_, end - i), weights, y, e);
     });
 }
 template void Depthwise::run(const float*, const float*, float*, const Epilogue&, int) const;
