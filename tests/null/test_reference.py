@@ -285,6 +285,41 @@ def test_global_max_pool_of_any_rank(rank: int) -> None:
     np.testing.assert_array_equal(y, x.max(axis=tuple(range(2, rank)), keepdims=True))
 
 
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"kernel_shape": [5, 5], "pads": [2, 2, 2, 2]},
+        {"kernel_shape": [2, 3], "strides": [2, 1], "ceil_mode": 1},
+        {"kernel_shape": [3, 2], "dilations": [1, 2], "auto_pad": "VALID"},
+        {"kernel_shape": [3, 2], "strides": [2, 2], "auto_pad": "SAME_LOWER"},
+        {"kernel_shape": [2, 2], "storage_order": 1},
+    ],
+)
+def test_max_pool_with_indices_equals_onnx_runtime(attrs: dict[str, Any]) -> None:
+    import onnxruntime
+
+    tested = node("MaxPool", 1, 2, **attrs)
+    x = f32(2, 3, 5, 4)
+    for want, have in zip(onnx_runtime(onnxruntime, tested, [x]), evaluate(tested, [x]), strict=True):
+        np.testing.assert_array_equal(have, want)
+
+
+def test_mean_broadcasts() -> None:
+    (y,) = evaluate(node("Mean", 2), [f32(3, 1) * 0 + 1, f32(3) * 0 + 2])
+    np.testing.assert_array_equal(y, np.full((3, 3), 1.5, np.float32))
+
+
+def test_split_gives_every_part() -> None:
+    parts = evaluate(node("Split", 1, 4, num_outputs=4), [np.arange(3)])
+    assert [p.tolist() for p in parts] == [[0], [1], [2], []]
+    with pytest.raises(ExecutionError, match="Split"):
+        evaluate(node("Split", 2, 2), [np.arange(3), np.array([2, 2])])
+
+
+def test_flatten_of_nothing() -> None:
+    assert evaluate(node("Flatten", 1, axis=-1), [f32(2, 0, 3)])[0].shape == (0, 3)
+
+
 def test_linear_classifier_with_spare_coefficients() -> None:
     attrs = {"coefficients": [1.0, 0.0, 0.0, 1.0, 5.0, 5.0], "intercepts": [0.0, 0.5], "classlabels_ints": [7, 9]}
     labels, scores = evaluate(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 
 from opweave.errors import ExecutionError
 from opweave.graph import Node
+from opweave.reference.max_pool import max_pool
 
 Array = np.ndarray[Any, Any]
 Kernel = Callable[[Sequence[Any], Mapping[str, Any]], tuple[Any, ...]]
@@ -46,6 +49,32 @@ def _global_lp_pool(node: Node, x: Array) -> Array:
 def _global_max_pool(_node: Node, x: Array) -> Array:
     """onnx.reference takes the maxima over the wrong axes unless there are two spatial ones."""
     return np.asarray(x.max(axis=tuple(range(2, x.ndim)), keepdims=True))
+
+
+def _mean(_node: Node, *operands: Array) -> Array:
+    """onnx.reference does not broadcast."""
+    total = functools.reduce(np.add, operands)
+    return np.asarray(total / np.asarray(len(operands), total.dtype), operands[0].dtype)
+
+
+def _flatten(node: Node, x: Array) -> Array:
+    axis = int(node.attributes.get("axis", 1))
+    if not -x.ndim <= axis <= x.ndim:
+        raise ExecutionError("Flatten", f"the axis {axis} of {x.ndim} dimensions")
+    axis = axis + x.ndim if axis < 0 else axis
+    return x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))
+
+
+def _split(node: Node, x: Array, sizes: Array | None = None) -> tuple[Array, ...]:
+    """onnx.reference forgets parts that are empty."""
+    axis = int(node.attributes.get("axis", 0))
+    count = int(node.attributes.get("num_outputs", 0)) or len(node.outputs)
+    if sizes is None:
+        part = -(-x.shape[axis] // count)
+        sizes = np.diff(np.minimum(np.arange(count + 1) * part, x.shape[axis]))
+    if sizes.sum() != x.shape[axis] or (sizes < 0).any():
+        raise ExecutionError("Split", f"parts of {sizes.tolist()} in a dimension of {x.shape[axis]}")
+    return tuple(np.split(x, np.cumsum(sizes)[:-1], axis))
 
 
 def _max_roi_pool(node: Node, x: Array, rois: Array) -> Array:
@@ -88,6 +117,10 @@ OPERATORS: Mapping[tuple[str, str], Callable[[Node], Kernel]] = {
     ("", "Scatter"): plain(_scatter),
     ("", "GlobalLpPool"): plain(_global_lp_pool),
     ("", "GlobalMaxPool"): plain(_global_max_pool),
+    ("", "Flatten"): plain(_flatten),
+    ("", "MaxPool"): plain(max_pool),
+    ("", "Mean"): plain(_mean),
+    ("", "Split"): plain(_split),
     ("", "MaxRoiPool"): plain(_max_roi_pool),
     ("", "Multinomial"): plain(_multinomial),
 }
