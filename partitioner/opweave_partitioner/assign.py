@@ -1,0 +1,121 @@
+"""Step 3: a device for every node that minimises compute plus transfers over the whole graph.
+
+For two devices the problem is a minimum cut: each node is on one side, and a value pays its copy once when it is made on
+one side and anything on the other reads it. For more devices every pair is solved in turn with the rest fixed
+(alpha-beta swaps; Boykov, Veksler, Zabih 2001) until no swap gains. Launches depend on stages, not on nodes: they are
+counted by the next step.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import combinations
+
+from opweave.errors import PlanError
+from opweave.plans import Reason
+from opweave.provider import HOST
+
+from opweave_partitioner.capability import Capability
+from opweave_partitioner.cost import Costs, Flow
+from opweave_partitioner.flow import Network
+
+_SWEEPS = 8
+
+
+def assign(costs: Costs, able: Capability) -> list[int]:
+    """Device index by node index. Raises `PlanError` with every device's reason where no device takes a node."""
+    labels = [_cheapest(costs, able, i) for i in range(len(costs.node))]
+    best = energy(costs, labels)
+    for _ in range(_SWEEPS):
+        before = best
+        for a, b in combinations(range(len(costs.devices)), 2):
+            moved = _swap(costs, labels, a, b)
+            total = energy(costs, moved)
+            if total < best:
+                labels, best = moved, total
+        if best >= before:
+            break
+    return labels
+
+
+def energy(costs: Costs, labels: list[int]) -> float:
+    """Predicted seconds of compute and transfers, launches aside."""
+    compute = sum(row[label] for row, label in zip(costs.node, labels, strict=True))
+    return compute + sum(_copies(costs, flow, labels) for flow in costs.flows)
+
+
+def _copies(costs: Costs, flow: Flow, labels: list[int]) -> float:
+    made = HOST if flow.producer is None else costs.domains[labels[flow.producer]]
+    wanted = {costs.domains[labels[c]] for c in flow.consumers}
+    if flow.is_output:
+        wanted.add(HOST)
+    return sum(costs.copy(flow.nbytes, made, domain) for domain in wanted)
+
+
+def _cheapest(costs: Costs, able: Capability, index: int) -> int:
+    row = costs.node[index]
+    best = min(range(len(row)), key=row.__getitem__)
+    if math.isinf(row[best]):
+        node = costs.graph.nodes[index]
+        reasons: list[Reason] = list(able.refusals.get(node.name, {}).values())
+        found = "; ".join(map(str, reasons)) or "its pin names a device that is not among the wanted ones"
+        raise PlanError(
+            f"a device for node {node.name!r}", found, "add a device or a plugin that takes it", op=node.operator
+        )
+    return best
+
+
+def _swap(costs: Costs, labels: list[int], a: int, b: int) -> list[int]:
+    """The best way to share out the nodes that are now on `a` or `b` between the two, all others fixed."""
+    free = [i for i, label in enumerate(labels) if label in (a, b)]
+    net = Network()
+    place = {i: net.add_node() for i in free}  # source side: a, sink side: b
+    big = 1.0 + sum(c for row in costs.node for c in row if math.isfinite(c))
+    for i in free:
+        on_a, on_b = (min(c, big) for c in (costs.node[i][a], costs.node[i][b]))
+        net.add(0, place[i], on_b)
+        net.add(place[i], 1, on_a)
+    if costs.domains[a] != costs.domains[b]:
+        for flow in costs.flows:
+            _add_flow(net, costs, flow, labels, place, (a, b), big)
+    side = net.source_side()
+    return [label if i not in place else (a if side[place[i]] else b) for i, label in enumerate(labels)]
+
+
+def _add_flow(
+    net: Network, costs: Costs, flow: Flow, labels: list[int], place: dict[int, int], pair: tuple[int, int], big: float
+) -> None:
+    made = HOST if flow.producer is None else costs.domains[labels[flow.producer]]
+    consumers = [place[c] for c in flow.consumers if c in place]
+    fixed = {costs.domains[labels[c]] for c in flow.consumers if c not in place} | ({HOST} if flow.is_output else set())
+    domains = [costs.domains[d] for d in pair]
+    producer = place.get(flow.producer) if flow.producer is not None else None
+    for mine, target in enumerate(domains):  # copies into the domain of a, then of b
+        price = costs.copy(flow.nbytes, domains[1 - mine] if producer is not None else made, target)
+        if price <= 0:
+            continue
+        if target in fixed:  # it is there anyway, or must be: only the producer decides
+            if producer is not None:
+                net.add(*((producer, 1) if mine else (0, producer)), price)
+            continue
+        if not consumers:
+            continue
+        needed = net.add_node()
+        start = producer if producer is not None else 1 - mine  # made elsewhere: whoever reads it here pays
+        _link(net, start, needed, consumers, mine, price, big)
+    if producer is not None:
+        for target in fixed - set(domains):
+            net.add(0, producer, costs.copy(flow.nbytes, domains[1], target))
+            net.add(producer, 1, costs.copy(flow.nbytes, domains[0], target))
+
+
+def _link(net: Network, start: int, needed: int, consumers: list[int], mine: int, price: float, big: float) -> None:
+    """`needed` is on side `mine` as soon as one consumer is; if `start` is not there too, the price is cut."""
+    if mine:  # into b's domain: b is the sink's side
+        net.add(start, needed, price)
+        for c in consumers:
+            net.add(needed, c, big)
+    else:
+        net.add(needed, start, price)
+        for c in consumers:
+            net.add(c, needed, big)
