@@ -72,7 +72,7 @@ def _split(node: Node, x: Array, sizes: Array | None = None) -> tuple[Array, ...
     if sizes is None:
         part = -(-x.shape[axis] // count)
         sizes = np.diff(np.minimum(np.arange(count + 1) * part, x.shape[axis]))
-    if sizes.sum() != x.shape[axis] or (sizes < 0).any():
+    if sizes.sum() != x.shape[axis] or (sizes < 0).any() or len(sizes) < len(node.outputs):
         raise ExecutionError("Split", f"parts of {sizes.tolist()} in a dimension of {x.shape[axis]}")
     return tuple(np.split(x, np.cumsum(sizes)[:-1], axis))
 
