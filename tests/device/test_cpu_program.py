@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from opweave.dtypes import DType
 from opweave.errors import ExecutionError, UsageError
-from opweave.graph import Graph
+from opweave.graph import Graph, Value
 from opweave.provider import HostBuffer, Stream
 from opweave.read import read_graph
 from opweave.reference import evaluate_graph
@@ -266,3 +268,19 @@ def test_provider() -> None:
         provider.open("cpu", {"speed": 3})
     with pytest.raises(UsageError, match="threads"):
         provider.open("cpu", {"threads": 0})
+
+
+SUMS = "g (float[4] x) => (float[4] y) <int64 i = {0}> { w = CumSum(x, i) a = Add(w, x) b = Neg(a) y = CumSum(b, i) }"
+
+
+def test_inferred_shapes_that_do_not_hold() -> None:
+    graph = graph_of(SUMS)
+    wrong = Value("w", TensorType(DType.FLOAT32, (9,)))
+    first, second, *rest = graph.nodes
+    nodes = (replace(first, outputs=(wrong,)), replace(second, inputs=(wrong, graph.inputs[0])), *rest)
+    check(replace(graph, nodes=nodes), ramp(4))
+
+
+def test_values_after_a_reference_call_share_the_arena() -> None:
+    check(graph_of(SUMS), ramp(4))
+    assert CpuDevice(1).compile(graph_of(SUMS)).memory().arena > 0

@@ -9,6 +9,9 @@ class Unsupported(NotImplementedError):
 class BadOperand(ValueError):
     """An operand breaks the operator's contract."""
 
+class ShapeSurprise(RuntimeError):
+    """A call of the reference gave another shape than was inferred."""
+
 def eager(
     op: str,
     domain: str,
@@ -30,7 +33,11 @@ class Program:
     """A compiled stage; `opweave_cpu.lower` makes the lists."""
 
     def __init__(
-        self, values: list[tuple[int, list[int] | None, Any, str]], block: tuple[Any, ...], threads: int
+        self,
+        values: list[tuple[int, list[int] | None, Any, str]],
+        block: tuple[Any, ...],
+        threads: int,
+        trusting: bool = True,
     ) -> None: ...
     def call(self, arrays: Sequence[Any]) -> list[Any]: ...
     def profile(self, arrays: Sequence[Any]) -> tuple[list[Any], list[tuple[str, str, float, bool, float, str]]]: ...

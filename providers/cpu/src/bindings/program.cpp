@@ -186,7 +186,8 @@ Block block_of(nb::handle h) {
 
 class PyProgram {
   public:
-    PyProgram(nb::list values, nb::tuple block, int threads) : program_(values_of(values), block_of(block), threads) {}
+    PyProgram(nb::list values, nb::tuple block, int threads, bool trusting)
+        : program_(values_of(values), block_of(block), threads, trusting) {}
 
     nb::list call(nb::sequence arrays) { return call_with(arrays, nullptr); }
 
@@ -303,9 +304,11 @@ class PyProgram {
 }  // namespace
 
 void bind_program(nb::module_& m) {
+    static nb::exception<ShapeSurprise> surprise(m, "ShapeSurprise", PyExc_RuntimeError);
     nb::class_<Memory>(m, "Memory", nb::type_slots(memory_slots));
     nb::class_<PyProgram>(m, "Program")
-        .def(nb::init<nb::list, nb::tuple, int>(), nb::arg("values"), nb::arg("block"), nb::arg("threads"))
+        .def(nb::init<nb::list, nb::tuple, int, bool>(), nb::arg("values"), nb::arg("block"), nb::arg("threads"),
+             nb::arg("trusting") = true)
         .def("call", &PyProgram::call, nb::arg("arrays"))
         .def("profile", &PyProgram::profile, nb::arg("arrays"))
         .def("lives", &PyProgram::lives)

@@ -182,6 +182,13 @@ void Program::run_call(const Instruction& instruction, Run& run) const {
     for (int slot : instruction.in) in.push_back(slot < 0 ? nullptr : &run.slots[static_cast<size_t>(slot)]);
     for (int slot : instruction.out) out.push_back(slot < 0 ? nullptr : &run.slots[static_cast<size_t>(slot)]);
     instruction.callable->run(in, out);
+    for (int slot : instruction.out) {
+        if (slot < 0 || !values_[static_cast<size_t>(slot)].known) continue;
+        const TensorDesc& wanted = values_[static_cast<size_t>(slot)].desc;
+        const Slot& got = run.slots[static_cast<size_t>(slot)];
+        if (!got.is_tensor() || got.tensor.dtype() != wanted.dtype || got.tensor.shape() != wanted.shape)
+            throw ShapeSurprise("'" + instruction.name + "' does not give the shape " + wanted.shape.str() + " that was inferred");
+    }
 }
 
 }  // namespace opweave

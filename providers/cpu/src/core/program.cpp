@@ -41,8 +41,8 @@ void PreparedCache::add(Found entry) {
     entries_.push_back(std::move(entry));
 }
 
-Program::Program(std::vector<ValueInfo> values, Block main, int threads)
-    : values_(std::move(values)), main_(std::move(main)), threads_(threads) {
+Program::Program(std::vector<ValueInfo> values, Block main, int threads, bool trusting)
+    : values_(std::move(values)), main_(std::move(main)), threads_(threads), trusting_(trusting) {
     for (ValueInfo& value : values_)
         if (value.constant && value.initial.is_tensor()) {
             value.desc = value.initial.tensor.desc;
@@ -73,6 +73,7 @@ void Program::build(Block& block, int& position) {
         most_operands_ = std::max(most_operands_, instruction.in.size() + instruction.out.size());
         if (instruction.kind == Kind::Native) build_native(instruction);
         else if (!instruction.blocks.empty()) build_control(instruction, position);
+        if (instruction.kind == Kind::Call && trusting_) trust(instruction);
         instruction.last = position++;
     }
 }
@@ -89,6 +90,11 @@ void Program::build_native(Instruction& instruction) {
     instruction.attrs = Attrs();
     prepare_static(instruction);
     if (!instruction.prepared) instruction.cache = std::make_shared<PreparedCache>();
+}
+
+void Program::trust(const Instruction& instruction) {
+    for (int slot : instruction.out)
+        if (slot >= 0) values_[static_cast<size_t>(slot)].known = complete(values_[static_cast<size_t>(slot)]);
 }
 
 // Whether every operand is a tensor of numbers of known element type.

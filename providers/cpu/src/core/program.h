@@ -32,6 +32,9 @@ struct Slot {
 Slot owned_slot(const TensorDesc& desc);  // newly allocated, contents undefined
 Slot persistent(const Slot& slot);        // the same value, safe to keep past the arena's and the output's lives
 
+// A call of the host gave another type or shape than was inferred when the program was built.
+struct ShapeSurprise : std::runtime_error { using std::runtime_error::runtime_error; };
+
 // What the core cannot compute itself: called with the operands of one instruction.
 class Callable {
   public:
@@ -126,7 +129,8 @@ struct Run {
 
 class Program {
   public:
-    Program(std::vector<ValueInfo> values, Block main, int threads);
+    // `trusting`: what calls of the host return has the inferred shapes; where it has not, execute() throws ShapeSurprise.
+    Program(std::vector<ValueInfo> values, Block main, int threads, bool trusting);
 
     // Fixes the arena: offset per slot (-1: none).
     void lay_out(const std::vector<int64_t>& offsets, size_t arena_nbytes);
@@ -146,6 +150,7 @@ class Program {
     void build(Block& block, int& position);
     void build_native(Instruction& instruction);
     void build_control(Instruction& instruction, int& position);
+    void trust(const Instruction& instruction);
     bool typed(const Instruction& instruction) const;
     NodeSpec spec_of(const Instruction& instruction) const;
     void prepare_static(Instruction& instruction);
@@ -167,6 +172,7 @@ class Program {
     std::vector<ValueInfo> values_;
     Block main_;
     int threads_;
+    bool trusting_;
     size_t arena_nbytes_ = 0, workspace_nbytes_ = 0, most_operands_ = 0;
     std::mutex mutex_;
     std::vector<std::unique_ptr<Run>> idle_;
