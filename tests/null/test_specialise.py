@@ -200,3 +200,20 @@ def test_known_sizes_of_partly_known_shapes_are_constants() -> None:
     made = specialise(graph, {})
     assert made.nodes == ()
     assert [v.constant.array.tolist() for v in made.outputs if v.constant] == [[3], 6]
+
+
+def nested_loops(depth: int) -> onnx.ModelProto:
+    """Loops in loops, the innermost of which doubles its vector."""
+    constants = "n{0} = Constant<value = int64 {{2}}>() yes{0} = Constant<value = bool {{1}}>() "
+    text = "y0 = Concat<axis = 0>(x0, x0)"
+    for d in range(1, depth + 1):
+        body = f"b{d} (int64 i{d}, bool c{d}, float[P] x{d - 1}) => (bool d{d}, float[Q] y{d - 1})"
+        inner = f"{{ d{d} = Identity(c{d}) {text} }}"
+        text = constants.format(d) + f"y{d} = Loop(n{d}, yes{d}, x{d}) <body = {body} {inner}>"
+    header = '<ir_version: 10, opset_import: ["" : 20]>\n'
+    return onnx.parser.parse_model(f"{header}g (float[2] x{depth}) => (float[A] y{depth}) {{ {text} }}")
+
+
+def test_loops_in_loops_take_no_exponential_time() -> None:
+    made = specialise(read_graph(nested_loops(12), optimise=False), {})
+    assert made.outputs[0].type in (TensorType(DType.FLOAT32), f32(None))

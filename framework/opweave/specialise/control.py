@@ -12,14 +12,15 @@ from opweave.graph import Graph, Node, Value
 from opweave.specialise.scope import Scope, small_data, without_shapes
 from opweave.types import Dim, OptionalType, SequenceType, TensorType, Type
 
-_ROUNDS = 4
+_ROUNDS = (4, 2, 1)
+"""How often types are widened before shapes are given up, by depth: loops in loops must not multiply without end."""
 
 
-def _body(body: Graph, inputs: Sequence[Type | None], scope: Scope) -> tuple[Graph, Scope]:
+def _body(body: Graph, inputs: Sequence[Type | None], scope: Scope, loops: int = 0) -> tuple[Graph, Scope]:
     """The body for inputs of these types (declared ones where None), and what is known inside."""
     from opweave.specialise.forward import forward
 
-    inner = scope.body()
+    inner = scope.body(loops)
     typed = tuple(
         replace(v, type=t if t is not None else without_shapes(v.type))
         for v, t in zip(body.inputs, [*inputs, *[None] * len(body.inputs)], strict=False)
@@ -72,14 +73,14 @@ def _stable(
     at: int,
 ) -> tuple[Graph, list[Type | None]]:
     """The body with carried types that its own results keep, found by widening them; results start at output `at`."""
-    for _ in range(_ROUNDS):
-        made, _ = _body(body, [*leading, *carried, *trailing], scope)
+    for _ in range(_ROUNDS[scope.loops] if scope.loops < len(_ROUNDS) else 0):
+        made, _ = _body(body, [*leading, *carried, *trailing], scope, loops=1)
         wider = [join(t, v.type) for t, v in zip(carried, made.outputs[at:], strict=False)]
         if wider == carried:
             return made, carried
         carried = wider
     carried = [without_shapes(t) for t in carried]
-    return _body(body, [*leading, *carried, *trailing], scope)[0], carried
+    return _body(body, [*leading, *carried, *trailing], scope, loops=1)[0], carried
 
 
 def _loop(node: Node, scope: Scope) -> Node:

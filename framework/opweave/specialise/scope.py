@@ -33,9 +33,11 @@ class Scope:
     values: MutableMapping[str, Value] = field(default_factory=dict)
     dims: MutableMapping[str, Dims] = field(default_factory=dict)
     strict: bool = True
+    loops: int = 0
 
-    def body(self) -> Scope:
-        return Scope(ChainMap({}, self.values), ChainMap({}, self.dims), strict=False)
+    def body(self, loops: int = 0) -> Scope:
+        """The scope of a body that stands in this one; `loops` is 1 for the body of a loop."""
+        return Scope(ChainMap({}, self.values), ChainMap({}, self.dims), strict=False, loops=self.loops + loops)
 
     def resolve(self, value: Value | None) -> Value | None:
         """The value that stands for `value` from here on: typed, constant, or another one altogether."""
