@@ -16,6 +16,7 @@ from opweave_cpu.crossing import plain
 from opweave_cpu.fuse import Fused
 from opweave_cpu.fuse import fuse as fuse_graph
 from opweave_cpu.lower import Lowering
+from opweave_cpu.quantised import integer_products
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class CpuProgram(Program):
 
     def __init__(self, graph: Graph, threads: int = 1, fuse: bool = True) -> None:
         native = _core.operators()
-        fused = fuse_graph(graph, native) if fuse else Fused(graph)
+        fused = fuse_graph(integer_products(graph), native) if fuse else Fused(graph)
         lowering = Lowering(native, fused.origins)
         self._parts = lowering.values, lowering.block(fused.graph), threads
         self._constants = sum(int(v[2].nbytes) for v in lowering.values if isinstance(v[2], np.ndarray))
