@@ -137,7 +137,9 @@ def _is_mask(mask: Value, scores: _Scores) -> bool:
 
 def _agree(scores: _Scores, value: Value) -> bool:
     """Batch and heads are the same everywhere: the products would broadcast them, Attention does not."""
-    shapes = [v.tensor.shape for v in (scores.query, scores.transposed, value) if v.tensor is not None and v.tensor.shape]
+    shapes = [
+        v.tensor.shape for v in (scores.query, scores.transposed, value) if v.tensor is not None and v.tensor.shape
+    ]
     return all(_same([shape[axis] for shape in shapes]) for axis in (0, 1))
 
 

@@ -162,7 +162,9 @@ class _Builder:
             self._node(node, inner, emitter, types)
         for name, source in zip(proto.output, function.output, strict=False):
             if name:
-                scope.values[name] = self._returned(name, self._output(source, inner), scope, emitter, declared.get(name))
+                scope.values[name] = self._returned(
+                    name, self._output(source, inner), scope, emitter, declared.get(name)
+                )
 
     def _enter(self, proto: onnx.NodeProto, function: onnx.FunctionProto, key: FunctionKey, scope: Scope) -> Scope:
         asked = f"call the function {key[1]}"

@@ -1,0 +1,138 @@
+"""Runs a plan: stages and transfers in the plan's order, each on its device's stream, values dropped after their last use.
+
+One `Schedule` serves many requests at once: all that a request changes lives in its own environment. The host waits for a
+device only where a value comes to the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from opweave.errors import ExecutionError, OpweaveError, PlanError
+from opweave.graph import Value
+from opweave.plans import Plan, Stage, Step, Transfer
+from opweave.provider import HOST, Buffer, Device, HostBuffer, Program, Stream
+from opweave.types import TensorType
+
+Environment = dict[tuple[str, str], Buffer]  # (value, memory domain) -> where it lies
+
+
+@dataclass(frozen=True)
+class _Use:
+    """One step with what it needs at hand: its device, its program (stages), and what is dead once it is done."""
+
+    step: Step
+    device: Device
+    program: Program | None
+    dead: tuple[tuple[str, str], ...]
+
+
+class Schedule:
+    """A plan bound to open devices and compiled programs (by stage index)."""
+
+    def __init__(self, plan: Plan, devices: Mapping[str, Device], programs: Mapping[int, Program]) -> None:
+        self.plan = plan
+        self._outputs = {(v.name, HOST) for v in plan.graph.outputs}
+        self._uses = self._bind(plan, devices, programs)
+
+    def run(self, arrays: Sequence[Any]) -> list[Any]:
+        """Outputs for inputs, in the graph's order."""
+        graph = self.plan.graph
+        where: Environment = {(v.name, HOST): HostBuffer(a) for v, a in zip(graph.inputs, arrays, strict=True)}
+        streams: dict[str, Stream] = {}
+        for use in self._uses:
+            stream = streams.get(use.device.info.id)
+            if stream is None:
+                stream = streams[use.device.info.id] = use.device.stream()
+            _guarded(use, where, stream)
+            for key in use.dead:
+                where.pop(key, None)
+        given = {id(a) for a in arrays}
+        return [_result(v, where, given) for v in graph.outputs]
+
+    def _bind(self, plan: Plan, devices: Mapping[str, Device], programs: Mapping[int, Program]) -> list[_Use]:
+        last: dict[tuple[str, str], int] = {}
+        for position, step in enumerate(plan.steps):
+            last.update(dict.fromkeys(_touched(step), position))
+        dead: dict[int, list[tuple[str, str]]] = {}
+        for key, position in last.items():
+            if key not in self._outputs:
+                dead.setdefault(position, []).append(key)
+        uses = []
+        for position, step in enumerate(plan.steps):
+            if not isinstance(step, (Stage, Transfer)):
+                raise PlanError("a schedule", f"a step {type(step).__name__} that the scheduler does not know")
+            program = programs[step.index] if isinstance(step, Stage) else None
+            uses.append(_Use(step, devices[step.device], program, tuple(dead.get(position, ()))))
+        return uses
+
+
+def _touched(step: Step) -> list[tuple[str, str]]:
+    if isinstance(step, Stage):
+        return [(v.name, step.domain) for v in (*step.graph.inputs, *step.graph.outputs)]
+    if isinstance(step, Transfer):
+        return [(step.value.name, step.source), (step.value.name, step.target)]
+    return []
+
+
+def _guarded(use: _Use, where: Environment, stream: Stream) -> None:
+    """A provider's own errors keep their text and gain the place; any other exception becomes an `ExecutionError`."""
+    try:
+        if isinstance(use.step, Transfer):
+            where[(use.step.value.name, use.step.target)] = _transfer(use.step, use.device, where, stream)
+        elif isinstance(use.step, Stage):
+            _stage(use, use.step, where, stream)
+    except OpweaveError as error:
+        raise error.with_context(device=use.device.info.id)  # noqa: B904 (the same error)
+    except Exception as error:
+        what = f"stage {use.step.index}" if isinstance(use.step, Stage) else "a transfer"
+        found = f"its provider raised {type(error).__name__}: {error}"
+        raise ExecutionError(
+            f"running {what}", found, "report it to the provider's author", device=use.device.info.id
+        ) from error
+
+
+def _stage(use: _Use, stage: Stage, where: Environment, stream: Stream) -> None:
+    assert use.program is not None
+    inputs = [where[(v.name, stage.domain)] for v in stage.graph.inputs]
+    outputs = [_output(v, use.device) for v in stage.graph.outputs]
+    results = use.program.run(inputs, outputs, stream)
+    if len(results) != len(outputs):
+        raise ExecutionError(f"running stage {stage.index}", f"{len(results)} outputs instead of {len(outputs)}")
+    for value, buffer in zip(stage.graph.outputs, results, strict=True):
+        where[(value.name, stage.domain)] = buffer
+
+
+def _output(value: Value, device: Device) -> Buffer | None:
+    """A buffer to fill, where another domain's device can know the size; the host's programs bring their own."""
+    tensor = value.tensor
+    if device.info.domain == HOST or tensor is None or not tensor.is_static:
+        return None
+    return device.alloc(tensor)
+
+
+def _transfer(step: Transfer, device: Device, where: Environment, stream: Stream) -> Buffer:
+    source = where[(step.value.name, step.source)]
+    spec: TensorType = source.type
+    target = (
+        HostBuffer(np.empty(spec.static_shape or (), spec.dtype.numpy)) if step.target == HOST else device.alloc(spec)
+    )
+    if not device.copy(source, target, stream):
+        found = f"device {device.info.id!r} does not copy from {step.source!r} to {step.target!r}"
+        raise ExecutionError(f"a transfer of {step.value.name!r}", found, "its provider must copy from and to the host")
+    if step.target == HOST:
+        stream.synchronize()
+    return target
+
+
+def _result(value: Value, where: Environment, given: set[int]) -> Any:
+    """The caller's own: never a constant of the model, nor an input's memory."""
+    if value.constant is not None:
+        return np.array(value.constant.array)
+    buffer = where[(value.name, HOST)]
+    result = buffer.array if isinstance(buffer, HostBuffer) else np.asarray(buffer)
+    return result.copy() if id(result) in given and isinstance(result, np.ndarray) else result
