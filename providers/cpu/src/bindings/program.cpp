@@ -172,7 +172,9 @@ Instruction instruction_of(nb::handle h) {
 }
 
 Block block_of(nb::handle h) {
-    Block block{ints_of(h[0]), ints_of(h[1]), {}};
+    Block block;
+    block.inputs = ints_of(h[0]);
+    block.outputs = ints_of(h[1]);
     for (nb::handle item : nb::object(h[2])) block.code.push_back(instruction_of(item));
     return block;
 }

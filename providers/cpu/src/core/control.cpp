@@ -85,6 +85,7 @@ void Program::run_if(const Instruction& instruction, Run& run) const {
     execute(block, run);
     std::vector<Slot> results;
     for (int slot : block.outputs) results.push_back(take(run, slot));
+    clear(block, run);
     for (size_t i = 0; i < instruction.out.size(); ++i)
         if (instruction.out[i] >= 0) run.slots[static_cast<size_t>(instruction.out[i])] = std::move(results[i]);
 }
@@ -128,6 +129,7 @@ void Program::run_loop(const Instruction& instruction, Run& run) const {
         for (size_t i = 0; i < carried; ++i) state[i] = take(run, body.outputs[i + 1]);
         for (size_t i = 0; i < stacks.size(); ++i) stacks[i].push_back(take(run, body.outputs[i + 1 + carried]));
     }
+    clear(body, run);
     for (size_t i = 0; i < instruction.out.size(); ++i) {
         if (instruction.out[i] < 0) continue;
         Slot& out = run.slots[static_cast<size_t>(instruction.out[i])];
@@ -159,6 +161,7 @@ void Program::run_scan(const Instruction& instruction, Run& run) const {
         for (size_t i = 0; i < states; ++i) state[i] = take(run, body.outputs[i]);
         for (size_t i = 0; i < stacks.size(); ++i) stacks[i].push_back(take(run, body.outputs[states + i]));
     }
+    clear(body, run);
     for (size_t i = 0; i < instruction.out.size(); ++i) {
         if (instruction.out[i] < 0) continue;
         size_t k = i - states;

@@ -63,7 +63,7 @@ Program::Program(std::vector<ValueInfo> values, Block main, int threads, bool tr
             values_[static_cast<size_t>(slot)].direct = to - from == 1;
         }
     plan_values(main_);
-    find_releases(main_);
+    find_releases(main_, true);
 }
 
 void Program::build(Block& block, int& position) {
@@ -191,9 +191,11 @@ void Program::plan_values(Block& block) {
 }
 
 // The last reader of each value in the block that makes it; a body's reads count for the instruction that holds it.
-void Program::find_releases(Block& block) {
+// The inputs of the whole program are kept to its end: dropping the caller's arrays needs the host's lock.
+void Program::find_releases(Block& block, bool main) {
     std::vector<int> reader(values_.size(), -1);
-    std::vector<int> own = block.inputs;
+    std::vector<int> own;
+    (main ? block.leftover : own) = block.inputs;
     for (size_t i = 0; i < block.code.size(); ++i) {
         std::vector<int> reads;
         collect_reads(block.code[i], reads);
@@ -203,7 +205,7 @@ void Program::find_releases(Block& block) {
                 own.push_back(slot);
                 reader[static_cast<size_t>(slot)] = static_cast<int>(i);
             }
-        for (Block& inner : block.code[i].blocks) find_releases(inner);
+        for (Block& inner : block.code[i].blocks) find_releases(inner, false);
     }
     for (int slot : own) {
         ValueInfo& value = values_[static_cast<size_t>(slot)];
@@ -211,7 +213,9 @@ void Program::find_releases(Block& block) {
         int at = reader[static_cast<size_t>(slot)];
         if (value.planned) value.last = leaves ? INT32_MAX : block.code[static_cast<size_t>(at)].last;
         bool resident = value.planned && value.alias < 0;
-        if (!leaves && !resident && at >= 0) block.code[static_cast<size_t>(at)].release.push_back(slot);
+        if (resident) continue;
+        if (leaves || at < 0) block.leftover.push_back(slot);
+        else block.code[static_cast<size_t>(at)].release.push_back(slot);
     }
 }
 
@@ -253,16 +257,15 @@ std::unique_ptr<Run> Program::acquire() {
     return run;
 }
 
+void Program::clear(const Block& block, Run& run) const {
+    for (int slot : block.leftover) run.slots[static_cast<size_t>(slot)] = Slot();
+}
+
 // A run goes back only when its call succeeded: then every slot that is not resident has been released.
 void Program::release(std::unique_ptr<Run> run) {
     constexpr size_t kept = 4;
     run->profile = nullptr;
-    auto clear = [&](int slot) {
-        const ValueInfo& value = values_[static_cast<size_t>(slot)];
-        if (!value.constant && value.offset < 0) run->slots[static_cast<size_t>(slot)] = Slot();
-    };
-    for (int slot : main_.inputs) clear(slot);
-    for (int slot : main_.outputs) clear(slot);
+    clear(main_, *run);
     std::lock_guard lock(mutex_);
     if (idle_.size() < kept) idle_.push_back(std::move(run));
 }

@@ -68,6 +68,7 @@ class PreparedCache {
 struct Instruction;
 struct Block {
     std::vector<int> inputs, outputs;
+    std::vector<int> leftover;  // slots of its own that still hold a value when it ends
     std::vector<Instruction> code;
 };
 
@@ -154,10 +155,11 @@ class Program {
     bool typed(const Instruction& instruction) const;
     NodeSpec spec_of(const Instruction& instruction) const;
     void prepare_static(Instruction& instruction);
-    void find_releases(Block& block);
+    void find_releases(Block& block, bool main);
     void plan_values(Block& block);
     // running
     void execute(const Block& block, Run& run) const;
+    void clear(const Block& block, Run& run) const;
     void step(const Instruction& instruction, Run& run) const;
     void run_native(const Instruction& instruction, Run& run) const;
     void run_dynamic(const Instruction& instruction, Run& run) const;
