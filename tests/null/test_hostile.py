@@ -163,6 +163,35 @@ def test_a_sparse_tensor_of_a_huge_shape():
     refuse(model([node], [], [info("y", None)]), "too large")
 
 
+def test_many_sparse_tensors_of_large_shapes():
+    """Half a gigabyte each when dense: none is made before it is needed."""
+    nodes, names = [], [f"c{i}" for i in range(20)]
+    for name in names:
+        values = helper.make_tensor("v", 1, [1], [1.0])
+        sparse = helper.make_sparse_tensor(values, helper.make_tensor("i", TensorProto.INT64, [1], [5]), [2**14, 2**12])
+        nodes.append(helper.make_node("Constant", [], [name], sparse_value=sparse))
+    proto = model([*nodes, helper.make_node("Sum", names, ["y"])], [], [info("y", None)])
+    tracemalloc.start()
+    read_graph(proto)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 64 << 20
+
+
+@pytest.mark.parametrize(
+    ("where", "match"),
+    [([[0, 3]], "outside"), ([[-1, 0]], "outside"), ([[0, 0, 0]], "3 dimensions"), ([[0, 0], [1, 1]], "2 values|1 values")],
+)
+def test_sparse_indices_outside_the_shape(where: list[list[int]], match: str):
+    values = helper.make_tensor("v", 1, [1], [1.0])
+    array = np.array(where)
+    sparse = onnx.SparseTensorProto(dims=[2, 3])
+    sparse.values.CopyFrom(values)
+    sparse.indices.CopyFrom(helper.make_tensor("i", TensorProto.INT64, array.shape, array.ravel()))
+    node = helper.make_node("Constant", [], ["y"], sparse_value=sparse)
+    refuse(model([node], [], [info("y", None)]), match)
+
+
 def nested(depth: int) -> onnx.ModelProto:
     """If in If in If ..., made from the inside out as bytes are."""
     proto = model([helper.make_node("If", ["x"], ["y"])], [info("x", (), TensorProto.BOOL)], [info("y", None)])

@@ -35,7 +35,7 @@ def _of(match: Match) -> Pass:
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("dead", remove_dead),
     ("identity", _of(identity)),
-    ("fold", _of(fold)),
+    ("fold", fold),
     ("cse", share_common),
     ("transpose_chain", _of(transpose_chain)),
     ("reshape_chain", _of(reshape_chain)),

@@ -6,22 +6,37 @@ Q/DQ stays: devices want to see it with its operator.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from opweave.errors import OpweaveError
-from opweave.graph import Constant, Node, Value
-from opweave.passes.rewrite import Rewrite, View
+from opweave.graph import Constant, Graph, Node, Value
+from opweave.passes.rewrite import Rewrite, rewrite
+from opweave.read.names import Names
 from opweave.types import TensorType
 
 _GROWTH = 8  # the result may be that many times its inputs: int8 to float64
-_LIMIT = 1 << 30  # bytes of one result
+_TOTAL = 2 << 30  # bytes of all results: constants of a huge declared shape cost their model nothing
+_LIMIT = 1 << 30  # bytes of one constant that is a number throughout
 _OPERATORS = frozenset(
     {"Add", "Cast", "CastLike", "Concat", "Div", "Flatten", "Gather", "Identity", "Mul", "Neg", "Reciprocal", "Reshape"}
     | {"Slice", "Sqrt", "Squeeze", "Sub", "Transpose", "Unsqueeze"}
 )
 
 
-def fold(node: Node, _view: View) -> Rewrite | None:
+def fold(graph: Graph, names: Names) -> Graph:
+    """The graph with what is known computed, as far as the budget of bytes goes."""
+    budget = _Budget(_TOTAL)
+    return rewrite(graph, lambda node, _view: _folded(node, budget), names)
+
+
+@dataclass
+class _Budget:
+    nbytes: int
+
+
+def _folded(node: Node, budget: _Budget) -> Rewrite | None:
     """The result of a node whose inputs are all constants."""
     if not node.domain and node.op_type == "ConstantOfShape":
         return _filled(node)
@@ -31,8 +46,9 @@ def fold(node: Node, _view: View) -> Rewrite | None:
     if result is None or any(v.constant is None for v in inputs):
         return None
     read, written = sum(v.constant.nbytes for v in inputs if v.constant), _nbytes(result)
-    if written is None or written > min(_LIMIT, _GROWTH * read):
+    if written is None or written > min(budget.nbytes, _GROWTH * read):
         return None
+    budget.nbytes -= written
     from opweave.reference import evaluate
 
     try:

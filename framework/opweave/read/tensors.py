@@ -75,8 +75,9 @@ def sparse_constant(sparse: onnx.SparseTensorProto, home: Home) -> tuple[Constan
     _check_shape(name, shape)
     if math.prod(shape) * max(type_.dtype.itemsize, 8) > _DENSE_LIMIT:
         raise _wrong(name, f"the dense form of {shape} is too large", "sparse tensors are read as dense ones")
-    dense = functools.partial(_dense, name, values, indices, type_.dtype, shape)
-    return Constant(dense(), math.prod(shape) * type_.dtype.itemsize), TensorType(type_.dtype, shape)
+    at = _positions(name, indices.array, values.array.size, shape)
+    dense = functools.partial(_dense, values, at, type_.dtype, shape)
+    return Constant(dense, math.prod(shape) * type_.dtype.itemsize), TensorType(type_.dtype, shape)
 
 
 def tensor_dtype(tensor: onnx.TensorProto) -> DType:
@@ -220,20 +221,23 @@ def _map(path: Path, offset: int, nbytes: int, dtype: DType, shape: tuple[int, .
     return decode(data.view(np.ndarray), dtype, shape)
 
 
-def _dense(name: str, values: Constant, indices: Constant, dtype: DType, shape: tuple[int, ...]) -> Array:
-    where, rank = indices.array, len(shape)
-    flat = (
-        np.zeros(math.prod(shape), dtype.numpy) if dtype is not DType.STRING else np.full(math.prod(shape), "", object)
-    )
-    if where.dtype != np.int64 or where.ndim not in (1, 2) or len(where) != values.array.size:
-        raise _wrong(name, f"{where.shape} indices of {values.array.size} values", "the model is damaged")
-    limits = np.array(shape if where.ndim == 2 else [flat.size], np.int64)
-    if where.ndim == 2 and where.shape[1] != rank:
+def _positions(name: str, where: Array, count: int, shape: tuple[int, ...]) -> Array:
+    """Where the values stand in the flat dense tensor."""
+    if where.dtype != np.int64 or where.ndim not in (1, 2) or len(where) != count:
+        raise _wrong(name, f"{where.shape} indices of {count} values", "the model is damaged")
+    if where.ndim == 2 and where.shape[1] != len(shape):
         raise _wrong(name, f"indices of {where.shape[1]} dimensions in {shape}", "the model is damaged")
+    limits = np.array(shape if where.ndim == 2 else [math.prod(shape)], np.int64)
     if ((where < 0) | (where >= limits)).any():
         raise _wrong(name, f"indices outside {shape}", "the model is damaged")
-    at = (
-        where if where.ndim == 1 else np.ravel_multi_index(tuple(where.T), shape) if rank else np.zeros(len(where), int)
-    )
+    if where.ndim == 1:
+        return where
+    steps = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+    return where @ np.array(steps, np.int64)
+
+
+def _dense(values: Constant, at: Array, dtype: DType, shape: tuple[int, ...]) -> Array:
+    count = math.prod(shape)
+    flat = np.full(count, "", object) if dtype is DType.STRING else np.zeros(count, dtype.numpy)
     flat[at] = values.array.reshape(-1)
     return flat.reshape(shape)
