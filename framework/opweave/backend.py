@@ -43,9 +43,10 @@ class OpweaveBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def is_compatible(cls, model: ModelProto, device: str = "CPU", **options: Any) -> bool:
-        """Whether the model can be prepared."""
+        """Whether the model can be read, and every node of it placed."""
         try:
-            cls.prepare(model, device, **options)
+            with cls.prepare(model, device, **options).session as session:
+                session.plan_for()
         except OpweaveError:
             return False
         return True

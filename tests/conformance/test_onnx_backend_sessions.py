@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import pytest
 from onnx import helper
 from onnx_suite import cases
-
-pytest.importorskip("opweave.session", reason="sessions are not there yet")
-
 from opweave import backend
+
 
 globals().update(cases(backend.OpweaveBackend, "Session", __name__))
 
