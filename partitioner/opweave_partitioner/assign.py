@@ -41,15 +41,17 @@ def assign(costs: Costs, able: Capability) -> list[int]:
 def energy(costs: Costs, labels: list[int]) -> float:
     """Predicted seconds of compute and transfers, launches aside."""
     compute = sum(row[label] for row, label in zip(costs.node, labels, strict=True))
-    return compute + sum(_copies(costs, flow, labels) for flow in costs.flows)
+    return compute + sum(copies(costs, flow, labels) for flow in costs.flows)
 
 
-def _copies(costs: Costs, flow: Flow, labels: list[int]) -> float:
+def copies(costs: Costs, flow: Flow, labels: list[int]) -> float:
+    """Seconds of copying one value: once to the host if it leaves its domain, from there once to each that reads it."""
     made = HOST if flow.producer is None else costs.domains[labels[flow.producer]]
     wanted = {costs.domains[labels[c]] for c in flow.consumers}
     if flow.is_output:
         wanted.add(HOST)
-    return sum(costs.copy(flow.nbytes, made, domain) for domain in wanted)
+    wanted.discard(made)
+    return sum((costs.leg(flow.nbytes, domain) for domain in wanted), costs.leg(flow.nbytes, made) if wanted else 0.0)
 
 
 def _cheapest(costs: Costs, able: Capability, index: int) -> int:
@@ -71,6 +73,7 @@ def _swap(costs: Costs, labels: list[int], a: int, b: int) -> list[int]:
     net = Network()
     place = {i: net.add_node() for i in free}  # source side: a, sink side: b
     big = 1.0 + sum(c for row in costs.node for c in row if math.isfinite(c))
+    big += sum(costs.leg(flow.nbytes, domain) for flow in costs.flows for domain in set(costs.domains))
     for i in free:
         on_a, on_b = (min(c, big) for c in (costs.node[i][a], costs.node[i][b]))
         net.add(0, place[i], on_b)
@@ -90,23 +93,23 @@ def _add_flow(
     fixed = {costs.domains[labels[c]] for c in flow.consumers if c not in place} | ({HOST} if flow.is_output else set())
     domains = [costs.domains[d] for d in pair]
     producer = place.get(flow.producer) if flow.producer is not None else None
+    legs = [costs.leg(flow.nbytes, d) for d in domains]
+    if producer is None:
+        leaves = bool(fixed - {made}) or made not in domains
+    elif leaves := bool(fixed - set(domains)):  # it goes to the host wherever it is made
+        net.add(0, producer, legs[1])
+        net.add(producer, 1, legs[0])
     for mine, target in enumerate(domains):  # copies into the domain of a, then of b
-        price = costs.copy(flow.nbytes, domains[1 - mine] if producer is not None else made, target)
-        if price <= 0:
+        if producer is None and target == made:
             continue
-        if target in fixed:  # it is there anyway, or must be: only the producer decides
+        price = legs[mine] + (0.0 if leaves else legs[1 - mine])
+        if target in fixed:  # it is there anyway: only where it is made decides
             if producer is not None:
                 net.add(*((producer, 1) if mine else (0, producer)), price)
-            continue
-        if not consumers:
-            continue
-        needed = net.add_node()
-        start = producer if producer is not None else 1 - mine  # made elsewhere: whoever reads it here pays
-        _link(net, start, needed, consumers, mine, price, big)
-    if producer is not None:
-        for target in fixed - set(domains):
-            net.add(0, producer, costs.copy(flow.nbytes, domains[1], target))
-            net.add(producer, 1, costs.copy(flow.nbytes, domains[0], target))
+        elif consumers and price > 0:
+            needed = net.add_node()
+            start = producer if producer is not None else 1 - mine  # made elsewhere: whoever reads it here pays
+            _link(net, start, needed, consumers, mine, price, big)
 
 
 def _link(net: Network, start: int, needed: int, consumers: list[int], mine: int, price: float, big: float) -> None:

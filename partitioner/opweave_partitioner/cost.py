@@ -6,14 +6,16 @@ What a provider predicts is guarded: a fault or a figure that is no time falls b
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from opweave.costs import nbytes, roofline
+from opweave.costs import NODE_SECONDS, nbytes, roofline
 from opweave.graph import Graph, Node, Value
 from opweave.provider import HOST, Device
 
 from opweave_partitioner.capability import Capability
+
+_GUESSED_LINK = 5e9  # bytes a second, where a provider gives no usable figure
 
 
 @dataclass(frozen=True)
@@ -37,28 +39,27 @@ class Costs:
     flows: list[Flow]
     launch: list[float]
     domains: list[str]
-    _links: dict[tuple[int, str, str], float] = field(default_factory=dict)
+    _legs: dict[tuple[int, str], float] = field(default_factory=dict)
 
     def copy(self, size: int, source: str, target: str) -> float:
         """Seconds of copying `size` bytes between two domains, through the host where neither side is the host."""
-        if source == target:
-            return 0.0
-        key = (size, source, target)
-        if key not in self._links:
-            self._links[key] = self._leg(size, source) + self._leg(size, target)
-        return self._links[key]
+        return 0.0 if source == target else self.leg(size, source) + self.leg(size, target)
 
-    def _leg(self, size: int, domain: str) -> float:
+    def leg(self, size: int, domain: str) -> float:
+        """Seconds of copying `size` bytes between the host and a domain."""
         if domain == HOST:
             return 0.0
-        owner = next(d for d in self.devices if d.info.domain == domain)
-        return _sane(lambda: owner.copy_cost(size, HOST), owner.info.link_latency + size / owner.info.link_bandwidth)
+        key = (size, domain)
+        if key not in self._legs:
+            owner = next(d for d in self.devices if d.info.domain == domain)
+            self._legs[key] = _sane(lambda: owner.copy_cost(size, HOST), lambda: size / _GUESSED_LINK)
+        return self._legs[key]
 
 
 def costs(graph: Graph, devices: Sequence[Device], able: Capability, pins: Mapping[str, str]) -> Costs:
     """`pins` maps node names to device ids; every other device is out of the question for such a node."""
     table = [[_node_cost(n, d, able, pins) for d in devices] for n in graph.nodes]
-    launch = [max(d.info.launch, 0.0) for d in devices]
+    launch = [_launch(d) for d in devices]
     return Costs(graph, devices, table, flows(graph), launch, [d.info.domain for d in devices])
 
 
@@ -81,12 +82,16 @@ def _node_cost(node: Node, device: Device, able: Capability, pins: Mapping[str, 
     name = device.info.id
     if not able.takes(node.name, name) or pins.get(node.name, name) != name:
         return math.inf
-    return _sane(lambda: device.cost(node), roofline(node, device.info))
+    return _sane(lambda: device.cost(node), lambda: _sane(lambda: roofline(node, device.info), lambda: NODE_SECONDS))
 
 
-def _sane(predict: object, otherwise: float) -> float:
+def _launch(device: Device) -> float:
+    return _sane(lambda: device.info.launch, lambda: 0.0)
+
+
+def _sane(predict: Callable[[], float], otherwise: Callable[[], float]) -> float:
     try:
-        seconds = float(predict())  # type: ignore[operator]
+        seconds = float(predict())
     except Exception:  # noqa: BLE001 (a provider's fault must not stop the model)
-        return otherwise
-    return seconds if math.isfinite(seconds) and seconds >= 0 else otherwise
+        return otherwise()
+    return seconds if math.isfinite(seconds) and seconds >= 0 else otherwise()

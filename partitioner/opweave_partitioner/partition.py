@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from opweave.errors import UsageError
+from opweave.errors import PlanError, UsageError
 from opweave.graph import Graph
 from opweave.plans import Plan, Reason
 from opweave.provider import Device
 
 from opweave_partitioner.assign import assign
-from opweave_partitioner.capability import capability
+from opweave_partitioner.capability import Capability, capability
 from opweave_partitioner.cost import costs
 from opweave_partitioner.explain import explain
 from opweave_partitioner.grow import grow
@@ -31,12 +31,20 @@ def partition(
     """
     fixed = _pins(graph, devices, pins or {})
     able = capability(graph, devices, refused)
+    _holdable(able, fixed)
     table = costs(graph, devices, able, fixed)
     needs = dependencies(graph)
     labels = grow(table, needs, assign(table, able))
     steps = split(table, needs, labels)
     placements = explain(table, able, labels, fixed)
     return Plan(graph, tuple(d.info.id for d in devices), steps, placements, sum(s.seconds for s in steps))
+
+
+def _holdable(able: Capability, pins: Mapping[str, str]) -> None:
+    for node, device in pins.items():
+        if not able.takes(node, device):
+            reason = able.refusals[node][device].text
+            raise PlanError(f"node {node!r} on {device!r}, as pinned", reason, "pin it elsewhere or not at all")
 
 
 def _pins(graph: Graph, devices: Sequence[Device], pins: Mapping[str, str]) -> dict[str, str]:

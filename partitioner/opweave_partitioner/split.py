@@ -20,7 +20,9 @@ def split(costs: Costs, needs: list[list[int]], labels: list[int]) -> tuple[Step
 class _Splitter:
     def __init__(self, costs: Costs) -> None:
         self.costs, self.graph = costs, costs.graph
-        self.where: dict[str, list[str]] = {v.name: [HOST] for v in self.graph.inputs}
+        self.where: dict[str, list[str]] = {v.name: [HOST] for v in (*self.graph.inputs, *self.graph.captures)}
+        self.sizes = {f.value.name: f.nbytes for f in costs.flows}
+        self.wanted = {v.name for v in self.graph.outputs}
         self.done: list[Step] = []
 
     def steps(self, stages: Sequence[tuple[int, list[int]]]) -> tuple[Step, ...]:
@@ -48,9 +50,11 @@ class _Splitter:
         made = {v.name for n in nodes for v in n.writes()}
         reads: Iterable[Value] = (v for n in nodes for v in n.reads())
         inputs = {v.name: v for v in reads if v.name not in made and v.constant is None}
-        wanted = {v.name for v in self.graph.outputs}
         outputs = {
-            v.name: v for n in nodes for v in n.writes() if v.name in wanted or self.last_read.get(v.name, -1) > index
+            v.name: v
+            for n in nodes
+            for v in n.writes()
+            if v.name in self.wanted or self.last_read.get(v.name, -1) > index
         }
         name = f"{self.graph.name}:{index}"
         return Graph(name, tuple(inputs.values()), tuple(outputs.values()), nodes, self.graph.opsets)
@@ -71,6 +75,6 @@ class _Splitter:
             self._bring(value, HOST)
         source = HOST if domain != HOST else places[0]
         owner = next(d.info.id for d in self.costs.devices if d.info.domain == (domain if domain != HOST else source))
-        size = next(f.nbytes for f in self.costs.flows if f.value.name == value.name)
-        self.done.append(Transfer(value, source, domain, owner, self.costs.copy(size, source, domain)))
+        seconds = self.costs.copy(self.sizes[value.name], source, domain)
+        self.done.append(Transfer(value, source, domain, owner, seconds))
         places.append(domain)
