@@ -8,7 +8,6 @@ from onnx import helper
 from onnx_suite import cases
 from opweave import backend
 
-
 globals().update(cases(backend.OpweaveBackend, "Session", __name__))
 
 
