@@ -300,6 +300,7 @@ def check_refined(proto: Any, expected: list[str]) -> Graph:
     types = {name: TensorType(DType.of(array.dtype), array.shape) for name, array in feeds.items()}
     graph = refine(specialise(read_graph(proto), types))
     assert ops(graph) == expected
+    assert all(v.tensor is not None and v.tensor.is_static for n in graph.nodes for v in n.writes())
     before, after = evaluate_graph(plain, feeds), evaluate_graph(graph, feeds)
     for name, array in before.items():
         np.testing.assert_allclose(after[name], array, rtol=1e-4, atol=1e-5)

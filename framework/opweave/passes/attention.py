@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from opweave.graph import Node, Value
 from opweave.passes.rewrite import Rewrite, View, scalar_of, split_scalar
-from opweave.types import Dim
+from opweave.types import Dim, TensorType
 
 _TRANSPOSED = [0, 1, 3, 2]
 _FROM_ROWS = [0, 2, 3, 1]  # (batch, sequence, heads, size) to transposed keys
@@ -117,9 +117,16 @@ def _keys(scores: _Scores, view: View) -> tuple[list[Node], Value] | None:
     if perm == _TRANSPOSED:
         return [], source
     if perm == _FROM_ROWS:
-        key = view.value(Value(f"{source.name}_heads"))
+        key = view.value(Value(f"{source.name}_heads", _permuted(source)))
         return [view.node("Transpose", [source], key, f"{node.name}_heads", perm=_HEADS_FIRST)], key
     return None
+
+
+def _permuted(rows: Value) -> TensorType | None:
+    """The type of keys with their heads in front."""
+    if rows.tensor is None or rows.tensor.shape is None or len(rows.tensor.shape) != 4:
+        return None
+    return TensorType(rows.tensor.dtype, tuple(rows.tensor.shape[axis] for axis in _HEADS_FIRST))
 
 
 def _is_four(value: Value) -> bool:
