@@ -284,3 +284,18 @@ def test_inferred_shapes_that_do_not_hold() -> None:
 def test_values_after_a_reference_call_share_the_arena() -> None:
     check(graph_of(SUMS), ramp(4))
     assert CpuDevice(1).compile(graph_of(SUMS)).memory().arena > 0
+
+
+@pytest.mark.parametrize("size", [1 << 20, 1 << 29, 1 << 31])
+def test_sizes_beyond_any_memory_are_refused(size: int) -> None:
+    """Known when the program is built; at 2^31 x 2^31 the bytes do not fit 64 bits."""
+    graph = graph_of(
+        f"g (float[{size},1] x, float[1,{size}] y) => (float[A,B] z) {{ s = Neg(x) t = Add(s, y) z = Add(t, t) }}"
+    )
+    shapes = [(size, 1), (1, size)]
+    inputs = [np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), s, (0, 0)) for s in shapes]
+    if size > 1 << 20:  # building is enough: nobody has such inputs
+        CpuDevice(1).compile(graph)
+        return
+    with pytest.raises(ExecutionError):
+        CpuDevice(1).compile(graph).call(inputs)

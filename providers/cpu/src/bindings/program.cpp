@@ -259,6 +259,14 @@ class PyProgram {
         set_tensor(slot, Numpy::get().contiguous(array).attr("reshape")(array.attr("shape")), dtype);
     }
 
+    std::unique_ptr<Run> acquired() {
+        try {
+            return program_.acquire();
+        } catch (const OutOfMemory& e) {
+            raise_failure({"", "a program", std::to_string(program_.arena_nbytes()) + " bytes of arena", e.what()});
+        }
+    }
+
     nb::object bind_output(Run& run, int index) const {
         const ValueInfo& info = program_.values()[static_cast<size_t>(index)];
         if (!info.direct) return nb::none();
@@ -273,7 +281,7 @@ class PyProgram {
         const Block& main = program_.main();
         if (nb::len(arrays) != main.inputs.size())
             throw std::invalid_argument("the program takes " + std::to_string(main.inputs.size()) + " inputs");
-        auto run = program_.acquire();
+        auto run = acquired();
         run->profile = profile;
         for (size_t i = 0; i < main.inputs.size(); ++i) bind_input(*run, main.inputs[i], nb::object(arrays[i]));
         std::vector<nb::object> direct;

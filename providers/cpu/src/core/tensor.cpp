@@ -27,7 +27,7 @@ int64_t Shape::count(int from, int to) const {
     __int128 n = 1;
     for (int i = from; i < to; ++i) {
         n *= dims[i];
-        if (n > (static_cast<__int128>(1) << 62)) throw std::overflow_error("a tensor of shape " + str() + " is too large");
+        if (n > (static_cast<__int128>(1) << 58)) throw std::overflow_error("a tensor of shape " + str() + " is too large");
     }
     return static_cast<int64_t>(n);
 }

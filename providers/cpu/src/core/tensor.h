@@ -46,7 +46,7 @@ struct Shape {
         return true;
     }
     bool operator!=(const Shape& o) const { return !(*this == o); }
-    // Product of dims[from:to]; throws std::overflow_error past 2^62 elements.
+    // Product of dims[from:to]; throws std::overflow_error past 2^58 elements (2^62 bytes).
     int64_t count(int from = 0, int to = -1) const;
     std::string str() const;
 };
