@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -83,7 +83,10 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Control:
-    """An If, Loop or Scan whose bodies need several devices: run by the scheduler, each body by a plan of its own."""
+    """An If, Loop or Scan whose bodies use several devices: run by the scheduler, each body by a plan of its own.
+
+    A body's plan is of the body with its captured values appended to its inputs.
+    """
 
     index: int
     node: Node
@@ -112,6 +115,14 @@ class Plan:
     @property
     def transfers(self) -> tuple[Transfer, ...]:
         return tuple(s for s in self.steps if isinstance(s, Transfer))
+
+    def walk(self) -> Iterator[Plan]:
+        """The plan and those of the bodies of its control steps, outer ones first."""
+        yield self
+        for step in self.steps:
+            if isinstance(step, Control):
+                for body in step.bodies.values():
+                    yield from body.walk()
 
     @functools.cached_property
     def fallbacks(self) -> tuple[Placement, ...]:

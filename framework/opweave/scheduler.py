@@ -6,15 +6,16 @@ device only where a value comes to the host.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from opweave.errors import ExecutionError, OpweaveError, PlanError
-from opweave.graph import Value
-from opweave.plans import Plan, Stage, Step, Transfer
+from opweave.control import run_control
+from opweave.errors import ExecutionError, OpweaveError
+from opweave.graph import Graph, Value
+from opweave.plans import Control, Plan, Stage, Step, Transfer
 from opweave.provider import HOST, Buffer, Device, HostBuffer, Program, Stream
 from opweave.types import TensorType
 
@@ -26,13 +27,14 @@ class _Use:
     """One step with what it needs at hand: its device, its program (stages), and what is dead once it is done."""
 
     step: Step
-    device: Device
+    device: Device | None  # None: control flow, which the scheduler runs itself
     program: Program | None
+    bodies: Mapping[str, Schedule]
     dead: tuple[tuple[str, str], ...]
 
 
 class Schedule:
-    """A plan bound to open devices and compiled programs (by stage index)."""
+    """A plan bound to open devices and compiled programs (by the `id` of the stage; those of bodies too)."""
 
     def __init__(self, plan: Plan, devices: Mapping[str, Device], programs: Mapping[int, Program]) -> None:
         self.plan = plan
@@ -45,10 +47,10 @@ class Schedule:
         where: Environment = {(v.name, HOST): HostBuffer(a) for v, a in zip(graph.inputs, arrays, strict=True)}
         streams: dict[str, Stream] = {}
         for use in self._uses:
-            stream = streams.get(use.device.info.id)
-            if stream is None:
-                stream = streams[use.device.info.id] = use.device.stream()
-            _guarded(use, where, stream)
+            if use.device is None:
+                _control(use, where)
+            else:
+                _guarded(use, use.device, where, _stream(use.device, streams))
             for key in use.dead:
                 where.pop(key, None)
         given = {id(a) for a in arrays}
@@ -64,10 +66,13 @@ class Schedule:
                 dead.setdefault(position, []).append(key)
         uses = []
         for position, step in enumerate(plan.steps):
-            if not isinstance(step, (Stage, Transfer)):
-                raise PlanError("a schedule", f"a step {type(step).__name__} that the scheduler does not know")
-            program = programs[step.index] if isinstance(step, Stage) else None
-            uses.append(_Use(step, devices[step.device], program, tuple(dead.get(position, ()))))
+            gone = tuple(dead.get(position, ()))
+            if isinstance(step, Control):
+                bodies = {name: Schedule(body, devices, programs) for name, body in step.bodies.items()}
+                uses.append(_Use(step, None, None, bodies, gone))
+            else:
+                program = programs[id(step)] if isinstance(step, Stage) else None
+                uses.append(_Use(step, devices[step.device], program, {}, gone))
         return uses
 
 
@@ -76,30 +81,59 @@ def _touched(step: Step) -> list[tuple[str, str]]:
         return [(v.name, step.domain) for v in (*step.graph.inputs, *step.graph.outputs)]
     if isinstance(step, Transfer):
         return [(step.value.name, step.source), (step.value.name, step.target)]
-    return []
+    return [(v.name, HOST) for v in (*step.node.reads(), *step.node.writes())]
 
 
-def _guarded(use: _Use, where: Environment, stream: Stream) -> None:
+def _stream(device: Device, streams: dict[str, Stream]) -> Stream:
+    name = device.info.id
+    if name not in streams:
+        streams[name] = device.stream()
+    return streams[name]
+
+
+def _control(use: _Use, where: Environment) -> None:
+    assert isinstance(use.step, Control)
+    node = use.step.node
+    inputs = [None if v is None else _host(v, where) for v in node.inputs]
+    bodies = {name: _bound(node.bodies[name], schedule, where) for name, schedule in use.bodies.items()}
+    for value, result in zip(node.outputs, run_control(node, inputs, bodies), strict=False):
+        if value is not None:
+            where[(value.name, HOST)] = HostBuffer(result)
+
+
+def _bound(body: Graph, schedule: Schedule, where: Environment) -> Callable[[Sequence[Any]], list[Any]]:
+    captured = [_host(v, where) for v in body.captures]
+    return lambda arrays: schedule.run([*arrays, *captured])
+
+
+def _host(value: Value, where: Environment) -> Any:
+    if value.constant is not None:
+        return value.constant.array
+    buffer = where[(value.name, HOST)]
+    return buffer.array if isinstance(buffer, HostBuffer) else np.asarray(buffer)
+
+
+def _guarded(use: _Use, device: Device, where: Environment, stream: Stream) -> None:
     """A provider's own errors keep their text and gain the place; any other exception becomes an `ExecutionError`."""
     try:
         if isinstance(use.step, Transfer):
-            where[(use.step.value.name, use.step.target)] = _transfer(use.step, use.device, where, stream)
+            where[(use.step.value.name, use.step.target)] = _transfer(use.step, device, where, stream)
         elif isinstance(use.step, Stage):
-            _stage(use, use.step, where, stream)
+            _stage(use, use.step, device, where, stream)
     except OpweaveError as error:
-        raise error.with_context(device=use.device.info.id)  # noqa: B904 (the same error)
+        raise error.with_context(device=device.info.id)  # noqa: B904 (the same error)
     except Exception as error:
         what = f"stage {use.step.index}" if isinstance(use.step, Stage) else "a transfer"
         found = f"its provider raised {type(error).__name__}: {error}"
         raise ExecutionError(
-            f"running {what}", found, "report it to the provider's author", device=use.device.info.id
+            f"running {what}", found, "report it to the provider's author", device=device.info.id
         ) from error
 
 
-def _stage(use: _Use, stage: Stage, where: Environment, stream: Stream) -> None:
+def _stage(use: _Use, stage: Stage, device: Device, where: Environment, stream: Stream) -> None:
     assert use.program is not None
     inputs = [where[(v.name, stage.domain)] for v in stage.graph.inputs]
-    outputs = [_output(v, use.device) for v in stage.graph.outputs]
+    outputs = [_output(v, device) for v in stage.graph.outputs]
     results = use.program.run(inputs, outputs, stream)
     if len(results) != len(outputs):
         raise ExecutionError(f"running stage {stage.index}", f"{len(results)} outputs instead of {len(outputs)}")

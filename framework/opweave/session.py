@@ -33,7 +33,10 @@ _REFUSALS = 20  # rounds of re-planning after over-claims
 
 @dataclass(frozen=True)
 class Compiled:
-    """What a signature runs through: `call` maps arrays to outputs, both in the graph's order."""
+    """What a signature runs through: `call` maps arrays to outputs, both in the graph's order.
+
+    `programs` are those of all stages, bodies' included, by the `id` of the stage.
+    """
 
     plan: Plan
     programs: Mapping[int, Program]
@@ -211,9 +214,9 @@ class Session:
     def _programs(self, plan: Plan) -> tuple[dict[int, Program], dict[tuple[str, str], Reason]]:
         programs: dict[int, Program] = {}
         refused: dict[tuple[str, str], Reason] = {}
-        for stage in plan.stages:
+        for stage in (s for p in plan.walk() for s in p.stages):
             try:
-                programs[stage.index] = self._devices[stage.device].compile(stage.graph)
+                programs[id(stage)] = self._devices[stage.device].compile(stage.graph)
             except Exception as error:
                 if len(self._devices) == 1 or stage.device == "cpu":
                     raise
@@ -282,7 +285,7 @@ def _caller(
     """A host program that is the whole plan is called straight, where it can be and its ends are the graph's."""
     if len(plan.steps) == 1 and plan.stages and plan.stages[0].domain == HOST:
         stage = plan.stages[0].graph
-        direct = getattr(programs[plan.stages[0].index], "call", None)
+        direct = getattr(programs[id(plan.stages[0])], "call", None)
         same = _ends(stage) == _ends(plan.graph)
         if direct is not None and same:
             return direct  # type: ignore[no-any-return]

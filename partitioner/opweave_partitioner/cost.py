@@ -56,9 +56,22 @@ class Costs:
         return self._legs[key]
 
 
-def costs(graph: Graph, devices: Sequence[Device], able: Capability, pins: Mapping[str, str]) -> Costs:
-    """`pins` maps node names to device ids; every other device is out of the question for such a node."""
+def costs(
+    graph: Graph,
+    devices: Sequence[Device],
+    able: Capability,
+    pins: Mapping[str, str],
+    controls: Mapping[str, float] | None = None,
+) -> Costs:
+    """`pins` maps node names to device ids; every other device is out of the question for such a node.
+
+    `controls` holds the seconds of control flow that the scheduler may run from the host, by node name.
+    """
     table = [[_node_cost(n, d, able, pins) for d in devices] for n in graph.nodes]
+    for node, row in zip(graph.nodes, table, strict=True):
+        if controls and node.name in controls:
+            host = next(i for i, d in enumerate(devices) if d.info.domain == HOST)
+            row[host] = min(row[host], controls[node.name])
     launch = [_launch(d) for d in devices]
     return Costs(graph, devices, table, flows(graph), launch, [d.info.domain for d in devices])
 

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from opweave.graph import Graph, Value
-from opweave.plans import Stage, Step, Transfer
+from opweave.plans import Control, Stage, Step, Transfer
 from opweave.provider import HOST
 
 from opweave_partitioner.cost import Costs
 from opweave_partitioner.order import runs
 
 
-def split(costs: Costs, needs: list[list[int]], labels: list[int]) -> tuple[Step, ...]:
-    """The steps of the plan in order: before each stage the transfers that it needs, at the end those of the outputs."""
-    return _Splitter(costs).steps(runs(needs, labels))
+def split(
+    costs: Costs, needs: list[list[int]], labels: list[int], controls: Mapping[str, Control] | None = None
+) -> tuple[Step, ...]:
+    """The steps of the plan in order: before each stage the transfers that it needs, at the end those of the outputs.
+
+    Nodes of `controls` become steps of their own, which the scheduler runs from the host.
+    """
+    apart = len(costs.devices)
+    labels = [apart if controls and n.name in controls else i for n, i in zip(costs.graph.nodes, labels, strict=True)]
+    return _Splitter(costs, controls or {}).steps(runs(needs, labels))
 
 
 class _Splitter:
-    def __init__(self, costs: Costs) -> None:
-        self.costs, self.graph = costs, costs.graph
+    def __init__(self, costs: Costs, controls: Mapping[str, Control]) -> None:
+        self.costs, self.graph, self.controls = costs, costs.graph, controls
         self.where: dict[str, list[str]] = {v.name: [HOST] for v in (*self.graph.inputs, *self.graph.captures)}
         self.sizes = {f.value.name: f.nbytes for f in costs.flows}
         self.wanted = {v.name for v in self.graph.outputs}
@@ -28,7 +36,10 @@ class _Splitter:
     def steps(self, stages: Sequence[tuple[int, list[int]]]) -> tuple[Step, ...]:
         self.last_read = self._last_reads(stages)
         for index, (label, nodes) in enumerate(stages):
-            self._stage(index, label, nodes)
+            if label < len(self.costs.devices):
+                self._stage(index, label, nodes)
+            else:
+                self._control(index, nodes)
         for value in self.graph.outputs:
             if value.constant is None:
                 self._bring(value, HOST)
@@ -44,6 +55,14 @@ class _Splitter:
         for node in graph.nodes:
             for value in node.writes():
                 self.where[value.name] = [device.domain]
+
+    def _control(self, index: int, nodes: list[int]) -> None:
+        for node in (self.graph.nodes[i] for i in nodes):
+            for value in node.reads():
+                if value.constant is None:
+                    self._bring(value, HOST)
+            self.done.append(replace(self.controls[node.name], index=index))
+            self.where.update({v.name: [HOST] for v in node.writes()})
 
     def _subgraph(self, index: int, indices: list[int]) -> Graph:
         nodes = tuple(self.graph.nodes[i] for i in indices)
