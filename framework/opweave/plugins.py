@@ -87,7 +87,7 @@ class PluginManager:
             self._pluggy.register(plugin, label)
             self._pluggy.check_pending()
             for provider in self._ask(plugin):
-                self._add(provider, label)
+                self._guarded_add(provider, label)
         except BaseException as error:  # noqa: BLE001 (whatever a foreign hook does)
             _let_through(error)
             self._break(label, _text(error), "ask the plugin's author", error)
@@ -118,12 +118,22 @@ class PluginManager:
         for given in hook():
             yield from given
 
+    def _guarded_add(self, provider: Any, plugin: str) -> None:
+        """A provider that cannot be used does not take the others of its plugin along."""
+        try:
+            self._add(provider, plugin)
+        except Exception as error:  # noqa: BLE001 (whatever the attributes of a foreign object do)
+            self._break(plugin, _text(error), "ask the plugin's author", error)
+
     def _add(self, provider: Any, plugin: str) -> None:
         name = getattr(provider, "name", None)
         if not isinstance(provider, Provider) or not isinstance(name, str) or not name.isidentifier():
             found = f"it gave {provider!r} with the name {name!r}"
             raise PluginError(f"a provider from plugin {plugin!r}", found, "derive from opweave.Provider and name it")
         wanted = provider.api_version
+        if not (isinstance(wanted, tuple) and len(wanted) == 2 and all(isinstance(v, int) for v in wanted)):
+            found = f"its api_version is {wanted!r}"
+            raise PluginError(f"provider {name!r} from plugin {plugin!r}", found, "make it (major, minor), two numbers")
         if wanted[0] != API_VERSION[0] or wanted[1] > API_VERSION[1]:
             mine, theirs = (".".join(map(str, v)) for v in (API_VERSION, wanted))
             hint = "update " + ("opweave" if wanted > API_VERSION else "the plugin")
