@@ -71,9 +71,16 @@ def costs(
     for node, row in zip(graph.nodes, table, strict=True):
         if controls and node.name in controls:
             host = next(i for i, d in enumerate(devices) if d.info.domain == HOST)
+            if _pinned_away(node, pins, devices[host].info.id):
+                row[:] = [math.inf] * len(row)
             row[host] = min(row[host], controls[node.name])
     launch = [_launch(d) for d in devices]
     return Costs(graph, devices, table, flows(graph), launch, [d.info.domain for d in devices])
+
+
+def _pinned_away(node: Node, pins: Mapping[str, str], device: str) -> bool:
+    """A node inside the bodies is pinned to another device: the host cannot run the whole in one of its stages."""
+    return any(pins.get(n.name, device) != device for body in node.bodies.values() for n in body.walk())
 
 
 def flows(graph: Graph) -> list[Flow]:
