@@ -126,7 +126,9 @@ def test_log_sum_exp_of_large_and_infinite(core: Any) -> None:
     np.testing.assert_allclose(y, [1000 + np.log(2), -1000 + np.log(2), -np.inf, np.inf], 1e-6)
 
 
-@pytest.mark.parametrize("shape", [(1, 1 << 20), (1 << 20, 1), (1 << 16, 16), (3, 1 << 19), (1 << 8, 1 << 12), (64, 3, 4097)])
+@pytest.mark.parametrize(
+    "shape", [(1, 1 << 20), (1 << 20, 1), (1 << 16, 16), (3, 1 << 19), (1 << 8, 1 << 12), (64, 3, 4097)]
+)
 @pytest.mark.parametrize("axis", [0, 1])
 def test_large_sums_are_accurate_and_the_same_on_any_threads(core: Any, shape: tuple[int, ...], axis: int) -> None:
     x = np.random.default_rng(5).random(shape, np.float32)

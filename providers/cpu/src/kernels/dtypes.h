@@ -37,5 +37,20 @@ template <class List, class F> auto visit(DType dtype, F&& body) {
     return visit_types<decltype(body(float{}))>(dtype == DType::Bool ? DType::U8 : dtype, List{}, body);
 }
 
+// Elements [at, at + n) of an operand of any real type, for operands whose type differs from the one computed in.
+template <class A> void read_reals(DType dtype, const void* data, int64_t at, A* to, int64_t n) {
+    visit<FloatTypes>(dtype, [&](auto t) {
+        const auto* from = static_cast<const decltype(t)*>(data) + at;
+        for (int64_t i = 0; i < n; ++i) to[i] = static_cast<A>(widen(from[i]));
+    });
+}
+template <class A> void write_reals(DType dtype, const A* from, void* data, int64_t at, int64_t n) {
+    visit<FloatTypes>(dtype, [&](auto t) {
+        using T = decltype(t);
+        T* to = static_cast<T*>(data) + at;
+        for (int64_t i = 0; i < n; ++i) to[i] = narrow<T>(static_cast<wide_t<T>>(from[i]));
+    });
+}
+
 }  // namespace OPWEAVE_ISA
 }  // namespace opweave

@@ -109,6 +109,10 @@ template <class Op, class T> struct Reducer {
             int64_t half = (n / 2 + kLeaf - 1) / kLeaf * kLeaf;
             return Op::join(run(p, half, shift), run(p + half, n - half, shift));
         }
+        return short_run(p, n, shift);
+    }
+    // Not inlined: in copies of the recursion GCC 12 warns of lengths that never occur.
+    __attribute__((noinline)) static A short_run(const T* p, int64_t n, A shift) {
         if constexpr (is_narrow<T>) {
             A block[kLeaf];
             widen(p, block, n);
