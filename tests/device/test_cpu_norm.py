@@ -12,7 +12,7 @@ from opweave_cpu import _core
 Array = np.ndarray[Any, Any]
 NODE_OPERATORS = [
     "Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "RMSNormalization", "InstanceNormalization",
-    "GroupNormalization",
+    "GroupNormalization", "BatchNormalization", "LpNormalization", "MeanVarianceNormalization", "LRN",
 ]  # fmt: skip
 FLOATS = [np.float32, np.float64, np.float16, ml_dtypes.bfloat16]
 TOLERANCE = {np.float32: 3e-6, np.float64: 1e-12, np.float16: 2e-3, ml_dtypes.bfloat16: 2e-2}
@@ -177,3 +177,79 @@ def test_channels_must_fit(core: Any) -> None:
     for shape, groups, parameters in [((6,), 2, one), ((1, 6, 2), 4, one), ((1, 6, 2), 2, one[:2])]:
         with pytest.raises(_core.BadOperand):
             core.run("GroupNormalization", [np.ones(shape, np.float32), parameters, one], {"num_groups": groups})
+
+
+def batch_norm(x: Array, scale: Array, bias: Array, mean: Array, var: Array, eps: float) -> Array:
+    spread = (-1,) + (1,) * max(0, x.ndim - 2)
+    s, b, m, v = (p.astype(np.float64).reshape(spread) for p in (scale, bias, mean, var))
+    return s * (x - m) / np.sqrt(v + eps) + b
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(9,), (3, 7), (2, 7, 5), (3, 7, 40, 50), (2, 7, 0), (0, 7)])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_batch_normalization(core: Any, shape: tuple[int, ...], dtype: Any, threads: int) -> None:
+    channels = shape[1] if len(shape) > 1 else 1
+    x = uniform(shape, dtype)
+    scale, bias, mean = (uniform((channels,), dtype, k) for k in (1, 2, 3))
+    var = np.abs(uniform((channels,), dtype, 4))
+    (y,) = core.run("BatchNormalization", [x, scale, bias, mean, var], {"epsilon": 1e-2}, threads=threads)
+    wide = x.astype(np.float64)
+    close(y, batch_norm(wide, scale, bias, mean, var, 1e-2), dtype)
+    if x.size == 0:
+        return
+    axes = tuple(i for i in range(len(shape)) if i != 1)
+    now = wide.mean(axes, keepdims=True).reshape(-1), wide.var(axes, keepdims=True).reshape(-1)
+    got = core.run(
+        "BatchNormalization",
+        [x, scale, bias, mean.astype(np.float32), var.astype(np.float32)],
+        {"epsilon": 1e-2, "momentum": 0.75, "training_mode": 1},
+        [dtype, np.float32, np.float32],
+        threads=threads,
+    )
+    close(got[0], batch_norm(wide, scale, bias, *now, 1e-2), dtype)
+    for g, before, current in zip(got[1:], (mean, var), now, strict=True):
+        close(g, before.astype(np.float32) * 0.75 + current * 0.25, np.float32)
+
+
+def test_batch_normalization_refuses_wrong_channels(core: Any) -> None:
+    four, three = np.ones(4, np.float32), np.ones(3, np.float32)
+    with pytest.raises(_core.BadOperand):
+        core.run("BatchNormalization", [np.ones((2, 4, 3), np.float32), four, four, three, four])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("shape", [(9,), (3, 5), (2, 1, 33), (3, 2, 5, 4), (2, 1500, 3), (3, 0, 2)])
+def test_norms_along_axes(core: Any, shape: tuple[int, ...], dtype: Any) -> None:
+    x = uniform(shape, dtype)
+    if x.size:
+        x[(0,) * (len(shape) - 1)] = 0
+    wide = x.astype(np.float64)
+    for axis in range(-len(shape), len(shape)):
+        for p in (1, 2):
+            norm = np.linalg.norm(wide, p, axis, keepdims=True)
+            want = np.divide(wide, norm, out=np.zeros_like(wide), where=norm != 0)
+            close(core.run("LpNormalization", [x], {"axis": axis, "p": p}, threads=2)[0], want, dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("axes", [[0], [1], [-1], [0, 2], [0, 1, 2], [0, -1, 1]])
+def test_mean_variance_normalization(core: Any, axes: list[int], dtype: Any) -> None:
+    x = uniform((3, 40, 30), dtype)
+    wide = x.astype(np.float64)
+    want = (wide - wide.mean(tuple(axes), keepdims=True)) / (wide.std(tuple(axes), keepdims=True) + 1e-9)
+    close(core.run("MeanVarianceNormalization", [x], {"axes": axes}, threads=2)[0], want, dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 100])
+@pytest.mark.parametrize("beta", [0.75, 0.5, 1.25])
+def test_local_response_normalization(core: Any, size: int, beta: float, dtype: Any) -> None:
+    for shape in [(2, 7), (2, 7, 3), (1, 8, 30, 21), (2, 0, 3), (0, 4, 4)]:
+        x = uniform(shape, dtype)
+        square = np.zeros((shape[0], shape[1] + size - 1, *shape[2:]))
+        square[:, (size - 1) // 2 : (size - 1) // 2 + shape[1]] = x.astype(np.float64) ** 2
+        total = sum(square[:, k : k + shape[1]] for k in range(size))
+        want = x.astype(np.float64) / (2 + 0.5 / size * total) ** beta
+        attrs = {"size": size, "beta": beta, "alpha": 0.5, "bias": 2.0}
+        close(core.run("LRN", [x], attrs, threads=2)[0], want, dtype)

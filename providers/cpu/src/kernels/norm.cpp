@@ -97,16 +97,13 @@ template <class T> class RunRows final : public Prepared {
     }
     // f(from, to, offset, count) over pieces of x as A, each then stored to y[at:].
     template <class F> void for_blocks(const T* x, void* y, int64_t at, int64_t n, F&& f) const {
-        if constexpr (!is_narrow<T>) {
-            if (spec_.type == dtype_of<T>()) return f(x, static_cast<A*>(y) + at, int64_t{0}, n);
-        }
+        if (spec_.type == dtype_of<T>()) return map_blocks(x, static_cast<T*>(y) + at, n, f);
         A block[kBlock];
         for (int64_t i = 0; i < n; i += kBlock) {
             const int64_t count = std::min(kBlock, n - i);
             widen(x + i, block, count);
             f(block, block, i, count);
-            if (spec_.type == dtype_of<T>()) narrow(block, static_cast<T*>(y) + at + i, count);
-            else write_reals(spec_.type, block, y, at + i, count);
+            write_reals(spec_.type, block, y, at + i, count);
         }
     }
     RowSpec spec_;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/broadcast.h"
 #include "kernels/reduce.h"
 
 namespace opweave {
@@ -38,6 +39,21 @@ template <class A> void affine(const A* x, A* y, int64_t n, const Statistics<A>&
 template <class A> void affine(const A* x, A* y, int64_t n, A mean, A factor, A shift) {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * factor + shift;
+}
+
+// f(from, to, offset, count) on pieces of x as wide numbers, whose results go to y; y may be x.
+template <class T, class F> void map_blocks(const T* x, T* y, int64_t n, F&& f) {
+    if constexpr (is_narrow<T>) {
+        float block[kBlock];
+        for (int64_t i = 0; i < n; i += kBlock) {
+            const int64_t count = std::min(kBlock, n - i);
+            widen(x + i, block, count);
+            f(block, block, i, count);
+            narrow(block, y + i, count);
+        }
+    } else {
+        f(x, y, int64_t{0}, n);
+    }
 }
 
 }  // namespace OPWEAVE_ISA
