@@ -44,7 +44,7 @@ class WholeSim(HalfSim):
             return OpweaveBackend.prepare(model, devices=["sim:0"])  # type: ignore[no-any-return]
 
 
-globals().update({n: pytest.mark.slow(c) for n, c in cases(HalfSim, "HalfSim", __name__).items()})
+globals().update(cases(HalfSim, "HalfSim", __name__))
 globals().update({n: pytest.mark.slow(c) for n, c in cases(WholeSim, "WholeSim", __name__).items()})
 
 
