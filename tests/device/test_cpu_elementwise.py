@@ -373,10 +373,9 @@ def test_prelu(core: Any, dtype: Any) -> None:
     for shape in [(), (1,), (5,), (3, 1, 1), (4, 1), (2, 3, 4, 5)]:
         slope = numbers(dtype, shape, 8)
         with np.errstate(over="ignore"):
-            if dtype in FLOATS[2:]:
-                scaled = (x.astype(np.float32) * slope.astype(np.float32)).astype(dtype)
-            else:
-                scaled = x * slope
+            scaled = (
+                (x.astype(np.float32) * slope.astype(np.float32)).astype(dtype) if dtype in FLOATS[2:] else x * slope
+            )
         np.testing.assert_array_equal(core.run("PRelu", [x, slope])[0], np.where(x > 0, x, scaled))
     slope = numbers(dtype, (3,), 9)
     np.testing.assert_array_equal(core.run("PRelu", [x, slope])[0], core.run("PRelu", [x, slope.reshape(3, 1, 1)])[0])

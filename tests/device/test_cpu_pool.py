@@ -81,8 +81,12 @@ GRID: list[tuple[tuple[int, ...], dict[str, Any]]] = [
     ((1, 2, 5, 6, 7), {"kernel_shape": [2, 2, 2], "dilations": [2, 1, 3]}),
 ]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
-    ("MaxPool", {}), ("AveragePool", {}), ("AveragePool", {"count_include_pad": 1}),
-    ("LpPool", {}), ("LpPool", {"p": 1}), ("LpPool", {"p": 3}),
+    ("MaxPool", {}),
+    ("AveragePool", {}),
+    ("AveragePool", {"count_include_pad": 1}),
+    ("LpPool", {}),
+    ("LpPool", {"p": 1}),
+    ("LpPool", {"p": 3}),
 ]
 
 
@@ -149,12 +153,21 @@ def test_nothing_to_do() -> None:
 
 
 BAD: list[dict[str, Any]] = [
-    {}, {"kernel_shape": [0, 1]}, {"kernel_shape": [-1, 2]}, {"kernel_shape": [2]}, {"kernel_shape": [2, 2, 2]},
-    {"kernel_shape": [2, 2], "strides": [0, 1]}, {"kernel_shape": [2, 2], "strides": [-1, 1]},
-    {"kernel_shape": [2, 2], "dilations": [1, 0]}, {"kernel_shape": [2, 2], "pads": [1, 1]},
-    {"kernel_shape": [2, 2], "pads": [-1, 0, 0, 0]}, {"kernel_shape": [2, 2], "pads": [2**62, 0, 2**62, 0]},
-    {"kernel_shape": [2**62, 2], "dilations": [2**62, 1]}, {"kernel_shape": [9, 9]},
-    {"kernel_shape": [2, 2], "auto_pad": "SOME"}, {"kernel_shape": [2, 2], "pads": [2**31] * 4},
+    {},
+    {"kernel_shape": [0, 1]},
+    {"kernel_shape": [-1, 2]},
+    {"kernel_shape": [2]},
+    {"kernel_shape": [2, 2, 2]},
+    {"kernel_shape": [2, 2], "strides": [0, 1]},
+    {"kernel_shape": [2, 2], "strides": [-1, 1]},
+    {"kernel_shape": [2, 2], "dilations": [1, 0]},
+    {"kernel_shape": [2, 2], "pads": [1, 1]},
+    {"kernel_shape": [2, 2], "pads": [-1, 0, 0, 0]},
+    {"kernel_shape": [2, 2], "pads": [2**62, 0, 2**62, 0]},
+    {"kernel_shape": [2**62, 2], "dilations": [2**62, 1]},
+    {"kernel_shape": [9, 9]},
+    {"kernel_shape": [2, 2], "auto_pad": "SOME"},
+    {"kernel_shape": [2, 2], "pads": [2**31] * 4},
 ]
 
 

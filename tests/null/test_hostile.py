@@ -180,7 +180,12 @@ def test_many_sparse_tensors_of_large_shapes():
 
 @pytest.mark.parametrize(
     ("where", "match"),
-    [([[0, 3]], "outside"), ([[-1, 0]], "outside"), ([[0, 0, 0]], "3 dimensions"), ([[0, 0], [1, 1]], "2 values|1 values")],
+    [
+        ([[0, 3]], "outside"),
+        ([[-1, 0]], "outside"),
+        ([[0, 0, 0]], "3 dimensions"),
+        ([[0, 0], [1, 1]], "2 values|1 values"),
+    ],
 )
 def test_sparse_indices_outside_the_shape(where: list[list[int]], match: str):
     values = helper.make_tensor("v", 1, [1], [1.0])
