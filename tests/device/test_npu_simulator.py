@@ -13,7 +13,8 @@ import numpy as np
 import onnx
 import onnx_models
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
+from onnx.backend.test.loader import DATA_DIR
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "plugins_example" / "npu_simulator"
@@ -113,6 +114,32 @@ def test_the_plugin_is_found_and_given_its_part_of_a_model(installed: Path, tmp_
     (reason,) = [why for node, (_, why) in report["placed"].items() if report["operators"][node] == "Softmax"]
     assert reason == "npu:0: no kernel for Softmax"
     assert report["error"] < 1e-4
+
+
+def squeezenet() -> onnx.ModelProto:
+    """SqueezeNet as ONNX ships it with its tests, random weights in place of constant ones."""
+    model = onnx.load(Path(DATA_DIR) / "light" / "light_squeezenet.onnx")
+    shapes = {i.name: numpy_helper.to_array(i) for i in model.graph.initializer}
+    rng = np.random.default_rng(0)
+    for node in [n for n in model.graph.node if n.op_type == "ConstantOfShape"]:
+        shape = shapes[node.input[0]]
+        scale = np.sqrt(2 / np.prod(shape[1:])) if len(shape) > 1 else 0.1
+        array = rng.normal(0, scale, shape).astype(np.float32)
+        model.graph.initializer.append(numpy_helper.from_array(array, node.output[0]))
+        model.graph.node.remove(node)
+    return model
+
+
+def test_a_real_network_is_shared_with_the_cpu(installed: Path, tmp_path: Path) -> None:
+    model = squeezenet()
+    weights = {i.name for i in model.graph.initializer}
+    (image,) = [i.name for i in model.graph.input if i.name not in weights]
+    x = np.random.default_rng(1).normal(size=(1, 3, 224, 224)).astype(np.float32)
+    report = run(installed, tmp_path, model, {image: x})
+    on_npu = [node for node, (device, _) in report["placed"].items() if device == "npu:0"]
+    assert sum(report["operators"][node] == "Conv" for node in on_npu) > 20
+    assert {report["operators"][node] for node in set(report["placed"]) - set(on_npu)} >= {"MaxPool", "Softmax"}
+    assert report["error"] < 1e-5
 
 
 def test_a_small_model_stays_on_the_cpu(installed: Path, tmp_path: Path) -> None:
