@@ -50,7 +50,7 @@ def compare(got: Arrays, want: Arrays, exact: Arrays | None) -> None:
     assert list(got) == list(want)
     for name, w in want.items():
         if not isinstance(w, np.ndarray):
-            assert [{k: pytest.approx(v, 1e-4) for k, v in row.items()} for row in w] == got[name]
+            assert [{k: pytest.approx(v, 1e-4, 1e-6) for k, v in row.items()} for row in w] == got[name]
         elif w.dtype.kind != "f":
             np.testing.assert_array_equal(got[name], w)
         else:
