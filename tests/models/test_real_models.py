@@ -2,7 +2,7 @@
 
 Float models: within 1e-4 + 1e-3 of the output's range. Models that compute in int8 round at hundreds of places, and ONNX
 Runtime itself is far from the exact evaluation there (0.19 of 25 on `tashkeel_bilstm_int8`): they are compared with the
-reference implementation, and may be twice as far from it as ONNX Runtime is, with equal labels.
+reference implementation, and may be twice as far from it as ONNX Runtime is, with equal labels wherever those are clear.
 """
 
 from __future__ import annotations
@@ -60,7 +60,16 @@ def compare(got: Arrays, want: Arrays, exact: Arrays | None) -> None:
                 assert distance(got[name], w) <= 1e-4 + 1e-3 * float(np.ptp(w))
             else:
                 assert distance(got[name], exact[name]) <= 1e-4 + 2 * distance(w, exact[name])
-                np.testing.assert_array_equal(got[name].argmax(-1), w.argmax(-1))
+                assert_labels(got[name], w, 2 * distance(w, exact[name]))
+
+
+def assert_labels(got: Any, want: Any, noise: float) -> None:
+    """Equal labels, but where the peer's best two are nearer to each other than its own error."""
+    if want.shape[-1] > 1:
+        best = np.sort(want, -1)
+        clear = best[..., -1] - best[..., -2] > noise
+        np.testing.assert_array_equal(got.argmax(-1)[clear], want.argmax(-1)[clear])
+        assert clear.mean() > 0.9
 
 
 @pytest.mark.parametrize(("name", "key"), CASES, ids=[f"{n}-{k}" for n, k in CASES])
