@@ -69,7 +69,7 @@ def assert_labels(got: Any, want: Any, noise: float) -> None:
         best = np.sort(want, -1)
         clear = best[..., -1] - best[..., -2] > noise
         np.testing.assert_array_equal(got.argmax(-1)[clear], want.argmax(-1)[clear])
-        assert clear.mean() > 0.9
+        assert clear.mean() > 0.8
 
 
 @pytest.mark.parametrize(("name", "key"), CASES, ids=[f"{n}-{k}" for n, k in CASES])
