@@ -22,18 +22,34 @@ from opweave_partitioner.flow import Network
 _SWEEPS = 8
 
 
-def assign(costs: Costs, able: Capability) -> list[int]:
-    """Device index by node index. Raises `PlanError` with every device's reason where no device takes a node."""
-    labels = [_cheapest(costs, able, i) for i in range(len(costs.node))]
+def assign(costs: Costs, able: Capability) -> list[list[int]]:
+    """Device index by node index: one placement, or two that started apart, for the next step to choose from.
+
+    Swaps end in a local optimum. One search starts with every node on its fastest device; the other with the best that
+    the last device (`cpu`) and one more can do, so that a further device makes plans hardly ever dearer. Raises
+    `PlanError` with every device's reason where no device takes a node.
+    """
+    fastest = [_cheapest(costs, able, i) for i in range(len(costs.node))]
+    if len(costs.devices) < 3:
+        return [_descend(costs, fastest)]
+    last = len(costs.devices) - 1
+    home = [last if math.isfinite(row[last]) else label for row, label in zip(costs.node, fastest, strict=True)]
+    pairs = (_swap(costs, home, other, last) for other in range(last))
+    return [_descend(costs, fastest), _descend(costs, min(pairs, key=lambda labels: energy(costs, labels)))]
+
+
+def _descend(costs: Costs, labels: list[int]) -> list[int]:
+    """Swaps pairs of devices until none gains; a pair is not tried again before some label has changed."""
     best = energy(costs, labels)
-    for _ in range(_SWEEPS):
-        before = best
-        for a, b in combinations(range(len(costs.devices)), 2):
-            moved = _swap(costs, labels, a, b)
-            total = energy(costs, moved)
-            if total < best:
-                labels, best = moved, total
-        if best >= before:
+    pairs = list(combinations(range(len(costs.devices)), 2))
+    idle = -1  # tries without a gain since the one that gained
+    for a, b in pairs * _SWEEPS:
+        moved = _swap(costs, labels, a, b)
+        total = energy(costs, moved)
+        idle = 0 if total < best else idle + 1
+        if total < best:
+            labels, best = moved, total
+        if idle + 1 >= len(pairs):  # the pair that changed them is at its optimum
             break
     return labels
 

@@ -17,18 +17,21 @@ _LAUNCHES = 4  # more launches than a moved stage can be expected to save: its o
 _ROUNDING = 1e-9  # of the seconds compared: a smaller gain may be none
 
 
-def grow(costs: Costs, needs: list[list[int]], labels: list[int]) -> list[int]:
-    """The labels with islands merged; never dearer than before, nor than all nodes on any one device."""
-    found = _Growth(costs, needs, labels)
-    for _ in range(_SWEEPS):
-        if not found.sweep():
-            break
-    best, price = found.labels, total(costs, needs, found.labels)
+def grow(costs: Costs, needs: list[list[int]], starts: list[list[int]]) -> list[int]:
+    """The cheapest of `starts` with islands merged; never dearer than any of them, nor than all nodes on one device."""
+    found = [_grown(costs, needs, labels) for labels in starts]
     for device in range(len(costs.devices)):
-        alone = [device] * len(labels)
-        if all(math.isfinite(row[device]) for row in costs.node) and total(costs, needs, alone) < price:
-            best, price = alone, total(costs, needs, alone)
-    return best
+        if all(math.isfinite(row[device]) for row in costs.node):
+            found.append([device] * len(costs.node))
+    return min(found, key=lambda labels: total(costs, needs, labels))
+
+
+def _grown(costs: Costs, needs: list[list[int]], labels: list[int]) -> list[int]:
+    growth = _Growth(costs, needs, labels)
+    for _ in range(_SWEEPS):
+        if not growth.sweep():
+            break
+    return growth.labels
 
 
 def total(costs: Costs, needs: list[list[int]], labels: list[int]) -> float:

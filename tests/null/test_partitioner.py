@@ -174,3 +174,14 @@ def test_eight_hundred_nodes_take_less_than_a_second(share: float) -> None:
     plan = partition(model, rivals)
     assert time.process_time() - start < 1.0
     check(plan, DOMAINS)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_one_more_device_does_not_make_a_large_plan_dearer(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    reads = [sorted({i - 1, max(0, i - int(rng.integers(1, 12)))}) if i else [] for i in range(150)]
+    model = graph(reads, [int(s) for s in rng.integers(1, 100_000, 150)])
+    most = replace(FAST, takes=0.9, seed=seed, seconds=lambda n: 1e-6 * (len(n.name) % 3))
+    two = partition(model, devices(most, CPU))
+    three = partition(model, devices(most, replace(most, seed=seed + 100), CPU))
+    assert three.seconds <= two.seconds * 1.001

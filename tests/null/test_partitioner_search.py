@@ -53,7 +53,7 @@ def rivals(draw: st.DrawFn, model: Graph, count: int, launches: bool) -> list[De
     return devices(*made)
 
 
-def table_of(model: Graph, rivals: list[Device]) -> tuple[Costs, list[int]]:
+def table_of(model: Graph, rivals: list[Device]) -> tuple[Costs, list[list[int]]]:
     able = capability(model, rivals)
     table = costs(model, rivals, able, {})
     return table, assign(table, able)
@@ -69,7 +69,7 @@ def least_energy(table: Costs) -> float:
 @settings(max_examples=150, deadline=None)
 def test_assignment_of_two_devices_is_exact(data: st.DataObject) -> None:
     model = data.draw(graphs())
-    table, labels = table_of(model, data.draw(rivals(model, 2, launches=False)))
+    table, (labels,) = table_of(model, data.draw(rivals(model, 2, launches=False)))
     assert math.isclose(energy(table, labels), least_energy(table), rel_tol=1e-9, abs_tol=1e-12)
 
 
@@ -77,8 +77,8 @@ def test_assignment_of_two_devices_is_exact(data: st.DataObject) -> None:
 @settings(max_examples=60, deadline=None)
 def test_assignment_of_three_devices_is_close(data: st.DataObject) -> None:
     model = data.draw(graphs(most=7))
-    table, labels = table_of(model, data.draw(rivals(model, 3, launches=False)))
-    assert energy(table, labels) <= 1.5 * least_energy(table) + 1e-12
+    table, starts = table_of(model, data.draw(rivals(model, 3, launches=False)))
+    assert min(energy(table, labels) for labels in starts) <= 1.5 * least_energy(table) + 1e-12
 
 
 @given(st.data())
@@ -105,9 +105,9 @@ def test_plans_hold_and_are_never_dearer_than_the_host_alone(data: st.DataObject
 def test_the_predicted_total_is_that_of_the_steps(data: st.DataObject) -> None:
     model = data.draw(graphs(most=16))
     found = data.draw(rivals(model, 3, launches=True))
-    table, labels = table_of(model, found)
+    table, starts = table_of(model, found)
     needs = dependencies(model)
-    seconds = total(table, needs, grow(table, needs, labels))
+    seconds = total(table, needs, grow(table, needs, starts))
     assert math.isclose(partition(model, found).seconds, seconds, rel_tol=1e-9, abs_tol=1e-12)
 
 
@@ -115,6 +115,6 @@ def test_the_predicted_total_is_that_of_the_steps(data: st.DataObject) -> None:
 @settings(max_examples=60, deadline=None)
 def test_with_launches_placement_is_close_to_the_best(data: st.DataObject) -> None:
     model = data.draw(graphs(most=8))
-    table, labels = table_of(model, data.draw(rivals(model, 2, launches=True)))
+    table, starts = table_of(model, data.draw(rivals(model, 2, launches=True)))
     needs = dependencies(model)
-    assert total(table, needs, grow(table, needs, labels)) <= 2 * cheapest(table, needs) + 1e-12
+    assert total(table, needs, grow(table, needs, starts)) <= 2 * cheapest(table, needs) + 1e-12
