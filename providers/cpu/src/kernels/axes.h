@@ -42,5 +42,19 @@ inline int64_t scalar_int(const Tensor& t, const char* name) {
     return *t.as<int64_t>();
 }
 
+// The dimensions that an int64 operand of rank 1 lists; its data is read.
+inline Shape listed_shape(const Tensor& t, const char* name) {
+    expect_dtype(t, DType::I64, name);
+    if (t.shape().rank != 1) throw BadOperand(std::string(name) + " must have one dimension, its shape is " + t.shape().str());
+    if (t.count() > kMaxRank) throw BadOperand(std::string(name) + " lists more than 12 dimensions");
+    Shape s;
+    for (int64_t i = 0; i < t.count(); ++i) {
+        int64_t d = t.as<int64_t>()[i];
+        if (d < 0) throw BadOperand(std::string(name) + " has the negative dimension " + std::to_string(d));
+        s.push_back(d);
+    }
+    return s;
+}
+
 }  // namespace OPWEAVE_ISA
 }  // namespace opweave
