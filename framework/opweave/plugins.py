@@ -7,7 +7,7 @@ kept as a `BrokenPlugin` with its reason and never stops the others. Hooks must 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
@@ -161,7 +161,20 @@ def _devices_of(provider: Provider) -> list[Found]:
         return [Found(provider, None, f"listing its devices failed: {_text(error)}", "ask the plugin's author")]
     if not devices:
         return [Found(provider, None, "it found no device")]
-    return [Found(provider, device) for device in devices]
+    return [_checked(provider, device, devices[:i]) for i, device in enumerate(devices)]
+
+
+def _checked(provider: Provider, device: Any, before: Sequence[Any]) -> Found:
+    """Ids start with the provider's name, so that no provider can stand in for another."""
+    name = provider.name
+    if not isinstance(device, DeviceInfo):
+        return Found(provider, None, f"it listed {device!r} as a device", "ask the plugin's author for a DeviceInfo")
+    if not isinstance(device.id, str) or device.id.split(":")[0] != name:
+        hint = f"ask the plugin's author for '{name}' or '{name}:0'"
+        return Found(provider, None, f"it listed a device with the id {device.id!r}", hint)
+    if any(device.id == other.id for other in before if isinstance(other, DeviceInfo)):
+        return Found(provider, None, f"it listed {device.id!r} twice", "ask the plugin's author")
+    return Found(provider, device)
 
 
 def _let_through(error: BaseException) -> None:

@@ -200,7 +200,10 @@ class Provider(ABC):
 
     @abstractmethod
     def devices(self) -> Sequence[DeviceInfo]:
-        """The devices found, best first. Raises `ProviderUnavailable` with reason and hint where there are none."""
+        """The devices found, best first; their ids are the provider's name, or start with it and a colon (`cuda:0`).
+
+        Raises `ProviderUnavailable` with reason and hint where there are none.
+        """
 
     @abstractmethod
     def open(self, device_id: str, options: Mapping[str, Any]) -> Device:

@@ -159,6 +159,29 @@ def test_a_provider_that_finds_nothing_is_told(manager: PluginManager) -> None:
     assert found.reason == "it found no device"
 
 
+@pytest.mark.parametrize(
+    ("listed", "reason"),
+    [
+        ("npu:0", "listed 'npu:0' as a device"),
+        (DeviceInfo("cpu"), "id 'cpu'"),
+        (DeviceInfo("nullify:0"), "id 'nullify:0'"),
+        (DeviceInfo("null:0"), "twice"),
+    ],
+    ids=["no info", "of another", "prefix only", "twice"],
+)
+def test_devices_that_are_none_are_told_one_by_one(manager: PluginManager, listed: Any, reason: str) -> None:
+    class Odd(NullProvider):
+        def devices(self) -> Sequence[DeviceInfo]:
+            return [*super().devices(), listed, DeviceInfo("null:1")]
+
+    manager.register(Plugin(Odd()))
+    first, wrong, last = manager.survey()
+    assert first.device is not None
+    assert last.device is not None
+    assert wrong.device is None
+    assert reason in wrong.reason
+
+
 class TestEntryPoints:
     """Installed plugins."""
 
