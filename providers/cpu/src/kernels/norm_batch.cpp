@@ -13,7 +13,7 @@ enum : int { kX, kScale, kBias, kMean, kVariance };
 
 struct BatchSpec {
     int64_t samples = 1, channels = 1, spatial = 1;
-    bool training = false;
+    bool training = false, running[2] = {};  // which running statistics are wanted
     double momentum = 0.9, epsilon = 1e-5;
 };
 
@@ -30,8 +30,8 @@ template <class T> class RunBatch final : public Prepared {
         A *mean = static_cast<A*>(context.workspace), *factor = mean + channels, *bias = factor + channels, *variance = bias + channels;
         if (spec_.training) {
             measure(context, in[kX].as<T>(), mean, variance, variance + channels);
-            blend(in[kMean], mean, out[1]);
-            blend(in[kVariance], variance, out[2]);
+            if (spec_.running[0]) blend(in[kMean], mean, out[1]);
+            if (spec_.running[1]) blend(in[kVariance], variance, out[2]);
         } else {
             read_reals(in[kMean].dtype(), in[kMean].data, 0, mean, channels);
             read_reals(in[kVariance].dtype(), in[kVariance].data, 0, variance, channels);
@@ -57,7 +57,7 @@ template <class T> class RunBatch final : public Prepared {
     }
     void blend(const Tensor& before, const A* now, const Tensor& out) const {
         const A keep = static_cast<A>(spec_.momentum);
-        for (int64_t c = 0; out.present() && c < spec_.channels; ++c) {
+        for (int64_t c = 0; c < spec_.channels; ++c) {
             A value;
             read_reals(before.dtype(), before.data, c, &value, 1);
             value = value * keep + now[c] * (1 - keep);
@@ -102,8 +102,8 @@ class BatchNorm final : public Kernel {
         spec_.training = spec.attrs.integer("training_mode", 0) != 0;
         spec_.momentum = spec.attrs.real("momentum", 0.9);
         spec_.epsilon = spec.attrs.real("epsilon", 1e-5);
-        for (size_t i = 0; i < 3; ++i) wanted_[i] = spec.has_output(i);
-        if (!spec_.training && (wanted_[1] || wanted_[2])) throw Unsupported("running statistics outside of training mode");
+        for (size_t i = 0; i < 2; ++i) spec_.running[i] = spec.has_output(i + 1);
+        if (!spec_.training && (spec_.running[0] || spec_.running[1])) throw Unsupported("running statistics outside of training mode");
     }
     uint32_t inplace() const override { return 1; }
     std::unique_ptr<Prepared> prepare(const Tensor* in, TensorDesc* out) const override {
@@ -119,8 +119,8 @@ class BatchNorm final : public Kernel {
                 throw BadOperand("input " + std::to_string(i) + " of shape " + in[i].shape().str() + " does not fit " + std::to_string(spec.channels) + " channels");
         }
         out[0] = in[kX].desc;
-        if (wanted_[1]) out[1] = in[kMean].desc;
-        if (wanted_[2]) out[2] = in[kVariance].desc;
+        if (spec.running[0]) out[1] = in[kMean].desc;
+        if (spec.running[1]) out[2] = in[kVariance].desc;
         return visit<FloatTypes>(in[kX].dtype(), [&](auto t) -> std::unique_ptr<Prepared> {
             return std::make_unique<RunBatch<decltype(t)>>(spec);
         });
@@ -128,7 +128,6 @@ class BatchNorm final : public Kernel {
 
   private:
     BatchSpec spec_;
-    bool wanted_[3] = {};
 };
 
 }  // namespace

@@ -50,9 +50,10 @@ template <class A> A row_max(const A* x, int64_t n) {
     int64_t i = 0;
     for (; i + kWays <= n; i += kWays)
         for (int k = 0; k < kWays; ++k) best[k] = x[i + k] > best[k] ? x[i + k] : best[k];
+    for (int half = kWays / 2; half > 0; half /= 2)
+        for (int k = 0; k < half; ++k) best[k] = best[k + half] > best[k] ? best[k + half] : best[k];
     for (; i < n; ++i) most = x[i] > most ? x[i] : most;
-    for (A b : best) most = b > most ? b : most;
-    return most;
+    return best[0] > most ? best[0] : most;
 }
 
 // One at the first largest element (the first NaN is larger than all), zeros elsewhere. y may be x.
