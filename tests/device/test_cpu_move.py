@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from .conftest import Core, NodeCase
 
-NODE_OPERATORS = ["Transpose", "DepthToSpace", "SpaceToDepth"]
+NODE_OPERATORS = ["Transpose", "DepthToSpace", "SpaceToDepth", "Concat", "Split"]
 DTYPES = [np.int8, np.float16, np.float32, np.float64, np.complex128, np.bool_]
 
 
@@ -38,3 +38,31 @@ def test_transpose(core: Core, dtype: Any) -> None:
 def test_transpose_refuses(core: Core, perm: list[int]) -> None:
     with pytest.raises(Exception, match=r"axis|axes"):
         core.run("Transpose", [np.zeros((2, 3), np.float32)], {"perm": perm})
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_concat_and_split(core: Core, dtype: Any, axis: int) -> None:
+    lengths = [3, 0, 70, 1, 2]
+    for rest in [(4, 5), (1, 1), (1, 3000), (0, 2)]:
+        whole = numbers((*rest[:axis], sum(lengths), *rest[axis:]) if axis >= 0 else (*rest, sum(lengths)), dtype)
+        parts = np.split(whole, np.cumsum(lengths)[:-1], axis)
+        (joined,) = core.run("Concat", parts, {"axis": axis}, threads=2)
+        np.testing.assert_array_equal(joined, whole)
+        outputs = [dtype] * len(lengths)
+        divided = core.run("Split", [whole, np.array(lengths)], {"axis": axis}, outputs, threads=2)
+        for got, want in zip(divided, parts, strict=True):
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("lengths", [[3, 4], [3, 2], [-1, 7], [6], [2, 2, 2], [2**62, 2**62]])
+def test_split_refuses(core: Core, lengths: list[int]) -> None:
+    with pytest.raises(Exception, match="split"):
+        core.run("Split", [np.zeros(6, np.float32), np.array(lengths)], {}, [np.float32] * 2)
+
+
+def test_concat_refuses(core: Core) -> None:
+    with pytest.raises(Exception, match="differ"):
+        core.run("Concat", [np.zeros((2, 3)), np.zeros((2, 4))], {"axis": 0})
+    with pytest.raises(Exception, match="rank"):
+        core.run("Concat", [np.zeros((2, 3)), np.zeros(3)], {"axis": 0})
