@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from .conftest import Core, NodeCase
 
-NODE_OPERATORS = ["Transpose", "DepthToSpace", "SpaceToDepth", "Concat", "Split"]
+NODE_OPERATORS = ["Transpose", "DepthToSpace", "SpaceToDepth", "Concat", "Split", "Slice"]
 DTYPES = [np.int8, np.float16, np.float32, np.float64, np.complex128, np.bool_]
 
 
@@ -66,3 +66,39 @@ def test_concat_refuses(core: Core) -> None:
         core.run("Concat", [np.zeros((2, 3)), np.zeros((2, 4))], {"axis": 0})
     with pytest.raises(Exception, match="rank"):
         core.run("Concat", [np.zeros((2, 3)), np.zeros(3)], {"axis": 0})
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_slice(core: Core, dtype: Any, index: Any) -> None:
+    rng = np.random.default_rng(3)
+    limit = np.iinfo(index)
+    bounds = [*range(-9, 10), limit.min, limit.max]
+    steps = [-8, -3, -2, -1, 1, 2, 3, 8, limit.min, limit.max]
+    for shape in [(7,), (5, 7), (3, 0, 4), (4, 3, 7, 8)]:
+        data = numbers(shape, dtype)
+        for _ in range(40):
+            axes = rng.permutation(data.ndim)[: rng.integers(0, data.ndim + 1)]
+            start, end, step = (rng.choice(v, len(axes)) for v in (bounds, bounds, steps))
+            want = data
+            for a, *cut in zip(axes, start, end, step, strict=True):
+                want = want[(slice(None),) * a + (slice(*map(int, cut)),)]
+            signed = np.where(rng.integers(0, 2, len(axes)) == 1, axes, axes - data.ndim)
+            operands = [v.astype(index) for v in (start, end, signed, step)]
+            (got,) = core.run("Slice", [data, *operands], threads=2)
+            np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    ("operands", "message"),
+    [
+        (([0], [1], [2], [1]), "outside a rank"),
+        (([0, 0], [1, 1], [0, -2], [1, 1]), "named twice"),
+        (([0], [1], [0], [0]), "a step of 0"),
+        (([0], [1, 2], [0], [1]), "differ in length"),
+        (([0, 0, 0], [1, 1, 1]), "more bounds"),
+    ],
+)
+def test_slice_refuses(core: Core, operands: Any, message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        core.run("Slice", [np.zeros((2, 3), np.float32), *(np.array(o) for o in operands)])
