@@ -33,7 +33,7 @@ def test_reverse_sequence(core: Core, dtype: Any, time_axis: int, tail: tuple[in
     for batch, length in enumerate(lens):
         steps[:length, batch] = steps[:length, batch][::-1].copy()
     attrs = {"time_axis": time_axis, "batch_axis": 1 - time_axis}
-    (got,) = core.run([x, lens], attrs, threads=2)
+    (got,) = core.run("ReverseSequence", [x, lens], attrs, threads=2)
     np.testing.assert_array_equal(got, want)
 
 
