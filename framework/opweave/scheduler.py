@@ -138,7 +138,26 @@ def _stage(use: _Use, stage: Stage, device: Device, where: Environment, stream: 
     if len(results) != len(outputs):
         raise ExecutionError(f"running stage {stage.index}", f"{len(results)} outputs instead of {len(outputs)}")
     for value, buffer in zip(stage.graph.outputs, results, strict=True):
-        where[(value.name, stage.domain)] = buffer
+        where[(value.name, stage.domain)] = _as_promised(value, buffer, stage)
+
+
+def _as_promised(value: Value, buffer: Any, stage: Stage) -> Buffer:
+    """The buffer that a program gave; one of another domain or type is the fault of who gave it, not of who reads it."""
+    if not isinstance(buffer, Buffer) or buffer.domain != stage.domain:
+        where = f"a buffer of {buffer.domain!r}" if isinstance(buffer, Buffer) else f"a {type(buffer).__name__}"
+        raise ExecutionError(
+            f"output {value.name!r} of stage {stage.index}", f"{where}, not a buffer of {stage.domain!r}"
+        )
+    wanted = value.tensor
+    if wanted is None:
+        return buffer
+    if isinstance(buffer, HostBuffer) and not hasattr(buffer.array, "dtype"):
+        found = f"a {type(buffer.array).__name__} instead of {wanted}"
+        raise ExecutionError(f"output {value.name!r} of stage {stage.index}", found)
+    given = buffer.type
+    if given.dtype is not wanted.dtype or (wanted.is_static and given.shape != wanted.shape):
+        raise ExecutionError(f"output {value.name!r} of stage {stage.index}", f"{given} instead of {wanted}")
+    return buffer
 
 
 def _output(value: Value, device: Device) -> Buffer | None:

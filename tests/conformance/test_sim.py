@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,12 +12,14 @@ import onnx
 import onnx_models
 import opweave
 import pytest
+from onnx import helper
 from onnx.backend.base import Backend
 from onnx_suite import cases
 from opweave.backend import OpweaveBackend, OpweaveRep
 from opweave.errors import ExecutionError, UsageError
 from opweave.plans import ReasonCode
-from opweave.testing import Behaviour, SimProvider, registered
+from opweave.provider import Device, DeviceInfo, HostBuffer, Program, Stream
+from opweave.testing import Behaviour, NullDevice, NullProvider, SimBuffer, SimProvider, registered
 
 KEEN = {"seconds": 1e-9, "launch": 0.0, "link_latency": 0.0, "link_bandwidth": 1e15}
 """Figures that make a device win every node that it takes."""
@@ -162,3 +165,52 @@ def test_many_calls_at_once_do_not_mix() -> None:
     with ThreadPoolExecutor(8) as pool:
         for found, given in zip(pool.map(session.run, feeds), feeds, strict=True):
             same(found, alone.run(given))
+
+
+class Lying(NullProvider):
+    """Its programs give what they are told to, whatever was asked for."""
+
+    def __init__(self, given: Any, domain: str | None) -> None:
+        super().__init__(Behaviour(domain=domain))
+        self.given = given
+
+    def _device(self, info: DeviceInfo, behaviour: Behaviour) -> Device:
+        device, program = NullDevice(info, behaviour), LyingProgram(self.given)
+        device.compile = lambda _: program  # type: ignore[method-assign]
+        return device
+
+
+class LyingProgram(Program):
+    def __init__(self, given: Any) -> None:
+        self.given = given
+
+    def run(self, inputs: Any, outputs: Any, stream: Stream) -> Any:
+        return self.given
+
+
+FLOATS = np.zeros((1, 2, 5, 5), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("given", "domain", "words"),
+    [
+        ([], "host", "0 outputs instead of 1"),
+        ([HostBuffer(FLOATS), HostBuffer(FLOATS)], "host", "2 outputs instead of 1"),
+        ([FLOATS], "host", "a ndarray, not a buffer of 'host'"),
+        ([None], None, "a NoneType, not a buffer of 'null:0'"),
+        ([HostBuffer(FLOATS)], None, "a buffer of 'host', not a buffer of 'null:0'"),
+        ([HostBuffer([0.0])], "host", "a list instead of float32"),
+        ([HostBuffer(FLOATS.astype(np.float64))], "host", "float64[1,2,5,5] instead of float32[1,2,5,5]"),
+        ([HostBuffer(FLOATS[..., :4])], "host", "float32[1,2,5,4] instead of float32[1,2,5,5]"),
+        ([SimBuffer(FLOATS[0], "null:0")], None, "float32[2,5,5] instead of float32[1,2,5,5]"),
+    ],
+)
+def test_a_program_that_breaks_its_promise_is_blamed(given: Any, domain: str | None, words: str) -> None:
+    nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Softmax", ["e"], ["y"])]
+    ends = [onnx_models.info(name, (1, 2, 5, 5)) for name in "xy"]
+    model = onnx_models.model(nodes, ends[:1], ends[1:])
+    with registered(Lying(given, domain)):
+        session = opweave.load(model, devices=["null:0"], pins={"Exp": "null:0", "Softmax": "cpu"})
+        with pytest.raises(ExecutionError, match=re.escape(words)) as caught:
+            session.run({"x": FLOATS})
+    assert caught.value.context["device"] == "null:0"
