@@ -35,7 +35,9 @@ def _product(node: Node, view: View) -> Rewrite | None:
         return None
     a, b = _operands(left), _operands(right)
     inputs = (a[0], b[0], a[1], b[1], a[2], b[2])
-    made = replace(node, op_type="MatMulIntegerToFloat", domain="com.microsoft", version=1, inputs=inputs, attributes={})
+    made = replace(
+        node, op_type="MatMulIntegerToFloat", domain="com.microsoft", version=1, inputs=inputs, attributes={}
+    )
     return Rewrite([made])
 
 
