@@ -32,22 +32,19 @@ template <class T> class RunTopK final : public Prepared {
         flops = static_cast<double>(lanes.outer * lanes.inner) * static_cast<double>(lanes.length);
     }
     void run(const Context& context, const Tensor* in, const Tensor* out) const override {
-        if (k_ == 0) return;
+        if (k_ == 0 || lanes_.outer * lanes_.inner == 0) return;
         parallel_ranges(context.threads, lanes_.outer * lanes_.inner, 1 + (1 << 13) / lanes_.length, [&](int64_t begin, int64_t end) {
-            std::vector<Entry> entries(static_cast<size_t>(lanes_.length));
+            std::vector<Entry> entries;
             for (int64_t i = begin; i < end; ++i) lane(i, entries, in[0].as<T>(), out);
         });
     }
 
   private:
+    static bool above(const Entry& a, const Entry& b) { return a > b; }
     void lane(int64_t i, std::vector<Entry>& entries, const T* data, const Tensor* out) const {
         const int64_t o = i / lanes_.inner, c = i % lanes_.inner, stride = lanes_.inner;
         const T* x = data + o * lanes_.length * stride + c;
-        for (int64_t j = 0; j < lanes_.length; ++j) {
-            const key_t<T> key = order_key(x[j * stride]);
-            entries[static_cast<size_t>(j)] = entry(largest_ ? key : static_cast<key_t<T>>(~key), j);
-        }
-        select(entries);
+        select(x, entries);
         const int64_t at = o * k_ * stride + c;
         for (int64_t j = 0; j < k_; ++j) {
             const int64_t index = static_cast<int64_t>(entries[static_cast<size_t>(j)].index());
@@ -55,12 +52,31 @@ template <class T> class RunTopK final : public Prepared {
             if (wanted_[1]) out[1].as<int64_t>()[at + j * stride] = index;
         }
     }
-    void select(std::vector<Entry>& entries) const {
-        const auto above = [](const Entry& a, const Entry& b) { return a > b; };
-        const auto end = entries.begin() + k_;
-        if (k_ == 1) return std::iter_swap(entries.begin(), std::min_element(entries.begin(), entries.end(), above));
-        if (k_ < lanes_.length) std::nth_element(entries.begin(), end, entries.end(), above);
-        std::sort(entries.begin(), end, above);
+    // The best k entries, in order. What cannot be among them any more is never stored.
+    void select(const T* x, std::vector<Entry>& entries) const {
+        const size_t room = std::max<size_t>(2 * static_cast<size_t>(k_), 256);
+        entries.clear();
+        Entry least = entry(key_t<T>{}, 0);
+        bool full = false;
+        for (int64_t j = 0; j < lanes_.length; ++j) {
+            const key_t<T> key = order_key(x[j * lanes_.inner]);
+            const Entry e = entry(largest_ ? key : static_cast<key_t<T>>(~key), j);
+            if (full && !(e > least)) continue;
+            entries.push_back(e);
+            if (entries.size() < room) continue;
+            least = cut(entries);
+            full = true;
+        }
+        cut(entries);
+        std::sort(entries.begin(), entries.end(), above);
+    }
+    // Keeps the best k, returns the least of them.
+    Entry cut(std::vector<Entry>& entries) const {
+        const auto last = entries.begin() + k_ - 1;
+        std::nth_element(entries.begin(), last, entries.end(), above);
+        const Entry least = *last;
+        entries.resize(static_cast<size_t>(k_));
+        return least;
     }
     Lanes lanes_;
     int64_t k_;
