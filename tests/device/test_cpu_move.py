@@ -11,7 +11,7 @@ import pytest
 if TYPE_CHECKING:
     from .conftest import Core, NodeCase
 
-NODE_OPERATORS = ["Transpose", "DepthToSpace", "SpaceToDepth", "Concat", "Split", "Slice"]
+NODE_OPERATORS = ["Transpose", "DepthToSpace", "SpaceToDepth", "Concat", "Split", "Slice", "Pad"]
 DTYPES = [np.int8, np.float16, np.float32, np.float64, np.complex128, np.bool_]
 
 
@@ -102,3 +102,42 @@ def test_slice(core: Core, dtype: Any, index: Any) -> None:
 def test_slice_refuses(core: Core, operands: Any, message: str) -> None:
     with pytest.raises(Exception, match=message):
         core.run("Slice", [np.zeros((2, 3), np.float32), *(np.array(o) for o in operands)])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+def test_pad(core: Core, dtype: Any, mode: str) -> None:
+    rng = np.random.default_rng(4)
+    for shape in [(6,), (1, 5), (3, 4, 5), (2, 3, 4, 50)]:
+        data = numbers(shape, dtype)
+        for _ in range(10):
+            pads = rng.integers(0, 7, (2, data.ndim))
+            want = np.pad(data, list(map(tuple, pads.T)), mode)  # type: ignore[call-overload]
+            (got,) = core.run("Pad", [data, pads.reshape(-1)], {"mode": mode}, threads=2)
+            np.testing.assert_array_equal(got, want)
+
+
+def test_pad_crops_and_names_axes(core: Core) -> None:
+    data, value = numbers((4, 5, 6), np.float32), np.array(7, np.float32)
+    (got,) = core.run("Pad", [data, np.array([-1, 2, 0, -3]), value, np.array([-1, 0], np.int32)])
+    np.testing.assert_array_equal(got, np.pad(data, [(2, 0), (0, 0), (0, 0)], constant_values=7)[:3, :, 1:])
+    (got,) = core.run("Pad", [data, np.array([-6, 8]), value, np.array([2])])
+    np.testing.assert_array_equal(got, np.full((4, 5, 8), 7, np.float32))
+    (got,) = core.run("Pad", [value, np.zeros(0, np.int64)])
+    np.testing.assert_array_equal(got, value)
+    (got,) = core.run("Pad", [np.zeros((0, 2), np.float32), np.array([1, 0, 0, 1]), value])
+    np.testing.assert_array_equal(got, np.full((1, 3), 7, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("pads", "mode", "message"),
+    [
+        ([1, 1, 1], "constant", "pads are given"),
+        ([-2, 0, -1, 0], "constant", "more than there is"),
+        ([2**62, 0, 2**62, 0], "constant", "a pad of"),
+        ([0, 1, 0, 0], "edge", "nothing to pad with"),
+    ],
+)
+def test_pad_refuses(core: Core, pads: list[int], mode: str, message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        core.run("Pad", [np.zeros((2, 0), np.float32), np.array(pads)], {"mode": mode})
