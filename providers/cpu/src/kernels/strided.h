@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/indices.h"
+#include "kernels/simd.h"
 
 namespace opweave {
 namespace OPWEAVE_ISA {
@@ -123,11 +124,31 @@ class StridedCopy {
                 const int64_t rows = std::min(kTile, a.extent - row), columns = std::min(kTile, b.extent - column);
                 const char* source = from + f + row * a.from + column * b.from;
                 char* target = to + t + row * a.to + column * b.to;
-                for (int64_t i = 0; i < rows; ++i)
-                    for (int64_t j = 0; j < columns; ++j)
-                        copy(target + i * a.to + j * b.to, source + i * a.from + j * b.from);
+                auto part = [&](int64_t i0, int64_t j0, int64_t i1, int64_t j1) {
+                    for (int64_t i = i0; i < i1; ++i)
+                        for (int64_t j = j0; j < j1; ++j)
+                            copy(target + i * a.to + j * b.to, source + i * a.from + j * b.from);
+                };
+                if (unit_ != 4) {
+                    part(0, 0, rows, columns);
+                    continue;
+                }
+                const int64_t full = rows - rows % kLanes, wide = columns - columns % kLanes;
+                for (int64_t i = 0; i < full; i += kLanes)
+                    for (int64_t j = 0; j < wide; j += kLanes)
+                        square(source + i * 4 + j * b.from, b.from, target + i * a.to + j * 4, a.to);
+                part(0, wide, full, columns);
+                part(full, 0, rows, columns);
             }
         });
+    }
+
+    // kLanes rows of 4-byte elements become columns; the bits are only moved.
+    static void square(const char* from, int64_t from_stride, char* to, int64_t to_stride) {
+        vf v[kLanes];
+        for (int i = 0; i < kLanes; ++i) std::memcpy(&v[i], from + i * from_stride, sizeof v[i]);
+        transpose(v);
+        for (int i = 0; i < kLanes; ++i) std::memcpy(to + i * to_stride, &v[i], sizeof v[i]);
     }
 
     size_t unit_;                   // bytes moved at once
