@@ -48,6 +48,7 @@ class NearestRun final : public Prepared {
         : taps_(plan.taps()), to_(plan.to), fill_(dtype, extrapolation), element_(size_of(dtype)) {
         last_ = taps_.empty() ? to_.rank : taps_.back().axis;
         for (int i = 0; i < from.rank; ++i) stride_[i] = to_.count() ? from.count(i + 1) * static_cast<int64_t>(element_) : 0;
+        if (!taps_.empty()) repeat_ = whole_repeat(taps_.back(), from[last_]);
         algorithm = "nearest";
     }
     void run(const Context& context, const Tensor* in, const Tensor* out) const override {
@@ -79,10 +80,26 @@ class NearestRun final : public Prepared {
             }
             from += at * stride_[axis];
         }
+        if (repeat_ == 2 && !outside) return repeat_row<2>(from, to, unit, copy);
         for (size_t o = 0; o < last.index.size(); ++o, to += unit) {
             if (outside || last.outside[o]) put_fill(to, unit);
             else copy(to, from + last.index[o] * stride_[last_]);
         }
+    }
+    template <int64_t N, class Copy> void repeat_row(const char* from, char* to, int64_t unit, Copy copy) const {
+        const int64_t n = to_[last_] / N;
+        for (int64_t i = 0; i < n; ++i)
+            for (int64_t k = 0; k < N; ++k) copy(to + (i * N + k) * unit, from + i * unit);
+    }
+    // How often every element of the axis comes, one after the other; 0 where that differs.
+    static int64_t whole_repeat(const Taps& taps, int64_t length) {
+        const int64_t n = static_cast<int64_t>(taps.index.size());
+        if (n == 0 || n % length != 0) return 0;
+        for (int64_t o = 0; o < n; ++o) {
+            const size_t at = static_cast<size_t>(o);
+            if (taps.outside[at] || taps.index[at] != o / (n / length)) return 0;
+        }
+        return n / length;
     }
     void put_fill(char* to, int64_t unit) const {
         for (int64_t i = 0; i < unit; i += static_cast<int64_t>(element_)) std::memcpy(to + i, fill_.bytes, element_);
@@ -93,6 +110,7 @@ class NearestRun final : public Prepared {
     Fill fill_;
     size_t element_;
     int last_ = 0;                    // the innermost axis that changes
+    int64_t repeat_ = 0;              // of every element along that axis, where it is always the same
     int64_t stride_[kMaxRank] = {};   // bytes
 };
 
@@ -102,19 +120,44 @@ template <class A> struct Pass {
     Taps taps;
     std::vector<A> weight;
     int64_t length = 0;               // of the output along the axis
+    bool any_outside = false;
 
     Pass(const Shape& from, Taps t, int64_t out_length)
-        : lanes(from, t.axis), taps(std::move(t)), weight(taps.weight.begin(), taps.weight.end()), length(out_length) {}
+        : lanes(from, t.axis), taps(std::move(t)), weight(taps.weight.begin(), taps.weight.end()), length(out_length) {
+        any_outside = std::any_of(taps.outside.begin(), taps.outside.end(), [](char c) { return c != 0; });
+    }
     int64_t count() const { return lanes.outer * length * lanes.inner; }
 
     template <class From, class To> void run(int threads, const From* from, To* to, A fill) const {
-        parallel_ranges(threads, lanes.outer * length, 16384 / lanes.inner + 1, [&](int64_t begin, int64_t end) {
-            for (int64_t i = begin; i < end; ++i)
-                blend(from + i / length * lanes.length * lanes.inner, to + i * lanes.inner, static_cast<size_t>(i % length), fill);
+        const int64_t inner = lanes.inner;
+        parallel_ranges(threads, lanes.outer * length, 16384 / inner + 1, [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end;) {
+                const int64_t first = i % length, n = std::min(end - i, length - first);
+                const From* source = from + i / length * lanes.length * inner;
+                To* target = to + i * inner;
+                if (inner > 1 || any_outside) {
+                    for (int64_t o = 0; o < n; ++o) blend(source, target + o * inner, static_cast<size_t>(first + o), fill);
+                } else if (taps.count == 2) {
+                    line<2>(source, target, static_cast<size_t>(first), static_cast<size_t>(n));
+                } else {
+                    line<4>(source, target, static_cast<size_t>(first), static_cast<size_t>(n));
+                }
+                i += n;
+            }
         });
     }
 
   private:
+    // n elements from the given one on, where the axis is the innermost.
+    template <size_t N, class From, class To> void line(const From* from, To* to, size_t first, size_t n) const {
+        const int64_t* index = &taps.index[first * N];
+        const A* w = &weight[first * N];
+        for (size_t o = 0; o < n; ++o, index += N, w += N) {
+            A sum = w[0] * converted<A>(from[index[0]]);
+            for (size_t k = 1; k < N; ++k) sum += w[k] * converted<A>(from[index[k]]);
+            to[o] = converted<To>(sum);
+        }
+    }
     template <class From, class To> void blend(const From* from, To* to, size_t o, A fill) const {
         const int64_t inner = lanes.inner;
         if (taps.outside[o]) {
@@ -141,6 +184,10 @@ template <class T> class BlendRun final : public Prepared {
   public:
     BlendRun(const ResizePlan& plan, Shape from, double extrapolation) : fill_(static_cast<A>(extrapolation)) {
         std::vector<Taps> all = plan.taps();
+        // The innermost axis is the slow one: its turn comes when the data is small, after axes that shrink and before
+        // axes that grow.
+        auto turn = [&](const Taps& t) { return plan.to[t.axis] > from[t.axis] ? 2 * kMaxRank - t.axis : t.axis; };
+        std::sort(all.begin(), all.end(), [&](const Taps& a, const Taps& b) { return turn(a) < turn(b); });
         for (Taps& t : all) {
             const int axis = t.axis;
             passes_.emplace_back(from, std::move(t), plan.to[axis]);
