@@ -128,6 +128,15 @@ def test_run_makes_up_inputs(capsys: pytest.CaptureFixture[str], model: str) -> 
     assert json_of(capsys, "run", model, "--devices", "cpu", "--threads", "1")["outputs"][0]["type"] == "float32[1, 4]"
 
 
+def test_bench_times_each_engine_in_its_own_process(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    few = ["--devices", "cpu", "--rounds", "1", "--seconds", "0"]
+    times = json_of(capsys, "bench", model, *few, "--against", "onnxruntime")["seconds"]
+    assert list(times) == ["opweave", "onnxruntime"]
+    assert min(times.values()) > 0
+    assert "another" in fault_of(capsys, "bench", model, *few, "--against", "another")
+    assert "absent.onnx" in fault_of(capsys, "bench", "absent.onnx", *few)
+
+
 @pytest.mark.usefixtures("sim")
 def test_a_fault_while_running_exits_with_one(capsys: pytest.CaptureFixture[str], model: str) -> None:
     with registered(SimProvider(Behaviour(fails={"Softmax"}), name="faulty")):
