@@ -1,6 +1,7 @@
 // TopK (https://onnx.ai/onnx/operators/onnx__TopK.html), always sorted; the lower index first among equal elements. Key
 // and position make one number where they fit into 64 bits, so selection compares plain integers.
 #include <algorithm>
+#include <functional>
 
 #include "kernels/axes.h"
 #include "kernels/dtypes.h"
@@ -40,7 +41,6 @@ template <class T> class RunTopK final : public Prepared {
     }
 
   private:
-    static bool above(const Entry& a, const Entry& b) { return a > b; }
     void lane(int64_t i, std::vector<Entry>& entries, const T* data, const Tensor* out) const {
         const int64_t o = i / lanes_.inner, c = i % lanes_.inner, stride = lanes_.inner;
         const T* x = data + o * lanes_.length * stride + c;
@@ -68,12 +68,12 @@ template <class T> class RunTopK final : public Prepared {
             full = true;
         }
         cut(entries);
-        std::sort(entries.begin(), entries.end(), above);
+        std::sort(entries.begin(), entries.end(), std::greater<>());
     }
     // Keeps the best k, returns the least of them.
     Entry cut(std::vector<Entry>& entries) const {
         const auto last = entries.begin() + k_ - 1;
-        std::nth_element(entries.begin(), last, entries.end(), above);
+        std::nth_element(entries.begin(), last, entries.end(), std::greater<>());
         const Entry least = *last;
         entries.resize(static_cast<size_t>(k_));
         return least;
