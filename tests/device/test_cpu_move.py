@@ -68,6 +68,13 @@ def test_concat_refuses(core: Core) -> None:
         core.run("Concat", [np.zeros((2, 3)), np.zeros(3)], {"axis": 0})
 
 
+def test_slice_backwards_from_before_the_dimension(core: Core) -> None:
+    data = np.arange(5, dtype=np.float32)
+    for end, wanted in [(-9, [0]), (0, [])]:
+        (got,) = core.run("Slice", [data, *(np.array([v]) for v in (-7, end, 0, -1))])
+        np.testing.assert_array_equal(got, wanted)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_slice(core: Core, dtype: Any, index: Any) -> None:
@@ -82,6 +89,8 @@ def test_slice(core: Core, dtype: Any, index: Any) -> None:
             start, end, step = (rng.choice(v, len(axes)) for v in (bounds, bounds, steps))
             want = data
             for a, *cut in zip(axes, start, end, step, strict=True):
+                if cut[2] < 0 and cut[0] < -data.shape[a]:
+                    cut[0] = 0  # the standard clamps to the first position, where Python takes nothing
                 want = want[(slice(None),) * a + (slice(*map(int, cut)),)]
             signed = np.where(rng.integers(0, 2, len(axes)) == 1, axes, axes - data.ndim)
             operands = [v.astype(index) for v in (start, end, signed, step)]

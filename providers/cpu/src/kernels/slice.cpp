@@ -8,13 +8,15 @@ namespace {
 // The positions a slice takes of one dimension.
 struct Cut { int64_t first, length, step; };
 
-// As Python slices: negative bounds count from the end, and both are brought into the dimension.
+// Negative bounds count from the end, and both are brought into the dimension. Unlike Python's, a backward slice that
+// starts before the dimension takes its first position.
 Cut cut(int64_t start, int64_t end, int64_t step, int64_t extent) {
     if (step == 0) throw BadOperand("a step of 0");
     const bool forward = step > 0;
-    const int64_t low = forward ? 0 : -1, high = forward ? extent : extent - 1;
-    auto inside = [&](int64_t bound) { return std::clamp(bound < 0 ? bound + extent : bound, low, high); };
-    const int64_t from = inside(start), to = inside(end), span = forward ? to - from : from - to;
+    if (extent == 0) return {0, 0, 1};
+    const int64_t high = forward ? extent : extent - 1;
+    auto inside = [&](int64_t bound, int64_t low) { return std::clamp(bound < 0 ? bound + extent : bound, low, high); };
+    const int64_t from = inside(start, 0), to = inside(end, forward ? 0 : -1), span = forward ? to - from : from - to;
     if (span <= 0) return {0, 0, 1};
     // Beyond the extent, every step takes the first position only; this also keeps INT64_MIN from being negated.
     const int64_t stride = std::clamp(step, -extent, extent), size = forward ? stride : -stride;
