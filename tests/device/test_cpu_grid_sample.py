@@ -20,7 +20,7 @@ def test_node(core: Core, node_case: NodeCase) -> None:
 
 
 def reference(data: Any, grid: Any, attrs: dict[str, Any]) -> Any:
-    return ReferenceEvaluator(helper.make_node("GridSample", ["x", "g"], ["y"], **attrs)).run(  # type: ignore[arg-type]
+    return ReferenceEvaluator(helper.make_node("GridSample", ["x", "g"], ["y"], **attrs)).run(
         None, {"x": data, "g": grid}
     )[0]
 
