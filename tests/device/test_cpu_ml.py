@@ -80,7 +80,7 @@ def test_linear_classifier(core: Core, dtype: Any, post: str, planes: int, label
         ("Normalizer", {"norm": "L3"}, "norm is L3"),
         ("LinearClassifier", {"coefficients": [1.0] * 4}, "4 coefficients"),
         ("LinearClassifier", {"coefficients": [1.0] * 6, "classlabels_ints": [1]}, "1 labels for 2"),
-        ("LinearClassifier", {"coefficients": [1.0] * 9, "intercepts": [1.0] * 2}, "2 intercepts"),
+        ("LinearClassifier", {"coefficients": [1.0] * 3, "intercepts": [1.0] * 2}, "3 coefficients"),
         ("LinearClassifier", {"coefficients": [1.0] * 3, "post_transform": "X"}, "post_transform is X"),
         ("LinearClassifier", {"coefficients": [1.0] * 3, "classlabels_strings": ["a"]}, "strings"),
     ],
@@ -89,3 +89,16 @@ def test_bad_operands(core: Core, op: str, attrs: dict[str, Any], message: str) 
     outputs = [np.int64, np.float32] if op == "LinearClassifier" else [np.float32]
     with pytest.raises(Exception, match=message):
         core.run(op, [np.zeros((2, 3), np.float32)], attrs, outputs, domain=ML)
+
+
+def test_coefficients_beyond_the_intercepts_are_not_used(core: Core) -> None:
+    """As a model that ONNX Runtime ships has it: four features a row in the weights, two in the input."""
+    attrs = {
+        "coefficients": [1.0, 2.0, 3.0, 4.0, 50.0, 60.0, 70.0, 80.0],
+        "intercepts": [0.5, -0.5],
+        "classlabels_ints": [7, 9],
+    }
+    x = np.array([[1, 1], [-1, 0]], np.float32)
+    label, scores = core.run("LinearClassifier", [x], attrs, [np.int64, np.float32], domain=ML)
+    np.testing.assert_allclose(scores, [[3.5, 6.5], [-0.5, -3.5]])
+    np.testing.assert_array_equal(label, [9, 7])

@@ -207,18 +207,18 @@ class LinearClassifier final : public Kernel {
         expect_matrix(in[0]);
         const Shape& x = in[0].shape();
         const int64_t rows = x.rank == 2 ? x[0] : 1, features = x.back(), weights = static_cast<int64_t>(c_->coefficients.size());
-        if (weights == 0 || features == 0 || weights % features != 0)
-            throw BadOperand(std::to_string(weights) + " coefficients for an input of shape " + x.str());
-        const int64_t planes = weights / features, labels = static_cast<int64_t>(c_->labels.size());
+        // Intercepts tell the rows where there are several; coefficients that are left over are not used, as in the reference.
+        const int64_t offsets = static_cast<int64_t>(c_->intercepts.size()), labels = static_cast<int64_t>(c_->labels.size());
+        const bool fits = features > 0 && weights > 0 && (offsets > 1 ? weights / features >= offsets : weights % features == 0);
+        if (!fits) throw BadOperand(std::to_string(weights) + " coefficients for an input of shape " + x.str());
+        const int64_t planes = offsets > 1 ? offsets : weights / features;
         const int64_t scores = planes == 1 && labels == 2 ? 2 : planes;
         if (labels != 0 && labels != scores)
             throw BadOperand(std::to_string(labels) + " labels for " + std::to_string(scores) + " classes");
-        if (c_->intercepts.size() > 1 && static_cast<int64_t>(c_->intercepts.size()) != planes)
-            throw BadOperand(std::to_string(c_->intercepts.size()) + " intercepts for " + std::to_string(planes) + " rows of coefficients");
         out[0] = {DType::I64, {rows}};
         out[1] = {DType::F32, {rows, scores}};
         auto run = std::make_unique<LinearClassifierRun>(c_, rows, features, planes, scores);
-        run->flops = 2.0 * static_cast<double>(rows) * static_cast<double>(weights);
+        run->flops = 2.0 * static_cast<double>(rows) * static_cast<double>(planes * features);
         return run;
     }
 
