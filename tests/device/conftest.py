@@ -46,7 +46,7 @@ class Core:
     ) -> list[Array]:
         """The present outputs. `outputs`: a NumPy dtype per output, None for an omitted one; default: as input 0."""
         given = [None if x is None else crossing(x) for x in inputs]
-        first = inputs[0]
+        first = inputs[0] if inputs else None
         wanted = outputs if outputs is not None else [first.dtype if first is not None else np.float32]
         codes = [0 if d is None else int(helper.np_dtype_to_tensor_dtype(np.dtype(d))) for d in wanted]
         results = _core.eager(op, domain, dict(attrs or {}), given, codes, threads, constant)
