@@ -6,6 +6,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/elementwise_math.h"
 #include "kernels/gemm.h"
+#include "kernels/norm.h"
 
 namespace opweave {
 namespace OPWEAVE_ISA {
@@ -47,17 +48,9 @@ struct SkipSpec {
 };
 
 // y = (x - mean) * inverse * gamma + beta; x may be y.
-struct RowStatistics {
-    float mean, inverse;
-};
-RowStatistics normalize_row(const SkipSpec& s, const float* x, const float* gamma, const float* beta, int64_t n, float* y) {
-    double total = 0, squares = 0;
-    if (!s.simplified)
-        for (int64_t i = 0; i < n; ++i) total += static_cast<double>(x[i]);
-    const double mean = total / static_cast<double>(n);
-    for (int64_t i = 0; i < n; ++i) squares += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
-    const RowStatistics r{static_cast<float>(mean), static_cast<float>(1 / std::sqrt(squares / static_cast<double>(n) + static_cast<double>(s.epsilon)))};
-    for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - r.mean) * r.inverse * gamma[i] + (beta ? beta[i] : 0.f);
+Statistics<float> normalize_row(const SkipSpec& s, const float* x, const float* gamma, const float* beta, int64_t n, float* y) {
+    const Statistics<float> r = statistics<float>(x, n, !s.simplified, s.epsilon);
+    affine(x, y, n, r, gamma, beta);
     return r;
 }
 
@@ -80,7 +73,7 @@ template <class T> class SkipNormalization final : public Prepared {
                 widen(in[1].as<T>() + i % skip_rows_ * n, skip, n);
                 for (int64_t j = 0; j < n; ++j) sum[j] += skip[j] + bias[j];
                 if (spec_.outputs[3]) narrow(sum, out[3].as<T>() + i * n, n);
-                const RowStatistics r = normalize_row(spec_, sum, gamma, beta, n, sum);
+                const Statistics<float> r = normalize_row(spec_, sum, gamma, beta, n, sum);
                 narrow(sum, out[0].as<T>() + i * n, n);
                 if (spec_.outputs[1]) out[1].as<float>()[i] = r.mean;
                 if (spec_.outputs[2]) out[2].as<float>()[i] = r.inverse;
