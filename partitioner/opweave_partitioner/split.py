@@ -35,6 +35,8 @@ class _Splitter:
 
     def steps(self, stages: Sequence[tuple[int, list[int]]]) -> tuple[Step, ...]:
         self.last_read = self._last_reads(stages)
+        places = [self.costs.domains[label] for label, _ in stages if label < len(self.costs.devices)]
+        self.alone = len(stages) == 1 and places == [HOST]  # then the caller's inputs and outputs are the stage's
         for index, (label, nodes) in enumerate(stages):
             if label < len(self.costs.devices):
                 self._stage(index, label, nodes)
@@ -65,6 +67,9 @@ class _Splitter:
             self.where.update({v.name: [HOST] for v in node.writes()})
 
     def _subgraph(self, index: int, indices: list[int]) -> Graph:
+        name = f"{self.graph.name}:{index}"
+        if self.alone:
+            return replace(self.graph, name=name)
         nodes = tuple(self.graph.nodes[i] for i in indices)
         made = {v.name for n in nodes for v in n.writes()}
         reads: Iterable[Value] = (v for n in nodes for v in n.reads())
@@ -75,7 +80,6 @@ class _Splitter:
             for v in n.writes()
             if v.name in self.wanted or self.last_read.get(v.name, -1) > index
         }
-        name = f"{self.graph.name}:{index}"
         return Graph(name, tuple(inputs.values()), tuple(outputs.values()), nodes, self.graph.opsets)
 
     def _last_reads(self, stages: Sequence[tuple[int, list[int]]]) -> dict[str, int]:
