@@ -22,7 +22,11 @@ CPU = "cpu"
 
 def devices() -> list[DeviceInfo]:
     """The devices of this machine, accelerators first. `opweave devices` also says why others are absent."""
-    found = [f.device for f in plugin_manager().survey() if f.device is not None]
+    return _present(plugin_manager().survey())
+
+
+def _present(survey: Sequence[Found]) -> list[DeviceInfo]:
+    found = [f.device for f in survey if f.device is not None]
     return sorted(found, key=lambda d: _ORDER.index(d.kind))
 
 
@@ -69,7 +73,8 @@ def plan(
 def _open(
     wanted: Sequence[str] | str | None, threads: int | None, options: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Device]:
-    ids = _wanted(wanted)
+    survey = plugin_manager().survey()
+    ids = _wanted(wanted, survey)
     for name in options:
         if name not in ids:
             raise UsageError(
@@ -80,17 +85,16 @@ def _open(
         given = dict(options.get(name, {}))
         if name == CPU and threads is not None:
             given.setdefault("threads", threads)
-        opened[name] = _open_one(name, given)
+        opened[name] = _open_one(name, given, survey)
     return opened
 
 
-def _wanted(wanted: Sequence[str] | str | None) -> list[str]:
+def _wanted(wanted: Sequence[str] | str | None, survey: Sequence[Found]) -> list[str]:
     if wanted is None:
-        return _with_cpu([d.id for d in devices()])
+        return _with_cpu([d.id for d in _present(survey)])
     ids = wanted.split(",") if isinstance(wanted, str) else list(wanted)
     if not ids or not all(isinstance(i, str) and i.strip() for i in ids):
         raise UsageError("the devices of a session", f"found {wanted!r}", "name at least one, such as 'cpu'")
-    survey = plugin_manager().survey()
     return _with_cpu([_resolve(i.strip(), survey) for i in ids])
 
 
@@ -104,7 +108,7 @@ def _resolve(name: str, survey: Sequence[Found]) -> str:
     if name in known:
         return name
     own = [f for f in survey if f.provider.name == name.split(":")[0]]
-    if name in {f.provider.name for f in own} and own[0].device is not None:
+    if own and own[0].device is not None and name == own[0].provider.name:
         return own[0].device.id
     reasons = [f"{f.provider.name} has no device: {f.reason}" for f in own if f.device is None]
     reasons += [f"{b.name}: {b.reason}" for b in plugin_manager().broken if b.name == name.split(":")[0]]
@@ -112,8 +116,8 @@ def _resolve(name: str, survey: Sequence[Found]) -> str:
     raise UsageError(f"device {name!r}", found, "see `opweave devices`")
 
 
-def _open_one(name: str, options: Mapping[str, Any]) -> Device:
-    provider = next(f.provider for f in plugin_manager().survey() if f.device is not None and f.device.id == name)
+def _open_one(name: str, options: Mapping[str, Any], survey: Sequence[Found]) -> Device:
+    provider = next(f.provider for f in survey if f.device is not None and f.device.id == name)
     try:
         return provider.open(name, options)
     except OpweaveError:
