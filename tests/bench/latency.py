@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,11 +21,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+from opweave.cli.bench import median_seconds, peer
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "models"))
 import real_models
 
 THREADS = 2
+SECONDS = 1.0  # of calls in one round
 TINY = """<ir_version: 8, opset_import: ["": 17]> tiny (float[32] x) => (float[32] y) {
     a = Add(x, x) b = Mul(a, x) c = Relu(b) d = Sub(c, x) e = Mul(d, d)
     f = Add(e, x) g = Sigmoid(f) h = Mul(g, x) i = Tanh(h) y = Add(i, x)
@@ -42,29 +42,7 @@ def caller(engine: str, path: str, inputs: dict[str, Any]) -> Callable[[], Any]:
 
         session = opweave.load(path, devices="cpu", threads=THREADS)
         return lambda: session.run(inputs)
-    if engine == "onnxruntime":
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads, options.log_severity_level = THREADS, 3
-        peer = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        return lambda: peer.run(None, inputs)
-    import openvino
-
-    config = {"INFERENCE_NUM_THREADS": THREADS, "INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
-    request = openvino.Core().compile_model(path, "CPU", config).create_infer_request()
-    return lambda: request.infer(inputs)
-
-
-def median_seconds(call: Callable[[], Any], budget: float = 1.0) -> float:
-    call()
-    start = time.perf_counter()
-    times = []
-    while len(times) < 5 or (time.perf_counter() - start < budget and len(times) < 2000):
-        before = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - before)
-    return statistics.median(times)
+    return peer(engine, path, THREADS, inputs)
 
 
 def child(engine: str, name: str) -> dict[str, Any]:
@@ -73,7 +51,7 @@ def child(engine: str, name: str) -> dict[str, Any]:
         path, inputs = str(Path(os.environ["TINY"])), {"x": np.ones(32, np.float32)}
     else:
         path, inputs = str(real_models.fetch(name)), real_models.feeds(name)
-    result: dict[str, Any] = {"seconds": median_seconds(caller(engine, path, inputs))}
+    result: dict[str, Any] = {"seconds": median_seconds(caller(engine, path, inputs), SECONDS)}
     if engine == "opweave":
         result |= profile(path, inputs)
     return result

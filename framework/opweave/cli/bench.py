@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opweave.cli.shared import made_up, model_arguments, pairs, shapes
+from opweave.cli.shared import loaded, made_up, model_arguments, shapes
 from opweave.errors import ExecutionError, UsageError
 from opweave.report import seconds_text, table
 
@@ -68,11 +68,15 @@ def _in_process(engine: str, given: Sequence[str]) -> float:
 
 
 def _round(engine: str, options: argparse.Namespace) -> float:
-    call = _caller(engine, options)
+    return median_seconds(_caller(engine, options), options.seconds)
+
+
+def median_seconds(call: Callable[[], Any], budget: float) -> float:
+    """Median seconds of a call, the first one aside, over `budget` seconds of calls."""
     call()
     times: list[float] = []
     start = time.perf_counter()
-    while len(times) < LEAST or (time.perf_counter() - start < options.seconds and len(times) < MOST):
+    while len(times) < LEAST or (time.perf_counter() - start < budget and len(times) < MOST):
         before = time.perf_counter()
         call()
         times.append(time.perf_counter() - before)
@@ -80,23 +84,20 @@ def _round(engine: str, options: argparse.Namespace) -> float:
 
 
 def _caller(engine: str, options: argparse.Namespace) -> Callable[[], Any]:
-    from opweave import api
-
-    session = api.load(
-        options.model,
-        options.devices,
-        optimise=not options.no_optimise,
-        pins=pairs(options.pin, "--pin"),
-        threads=options.threads,
-    )
+    session = loaded(options)
     wanted = shapes(options.shape)
     feeds = made_up(session.inputs, wanted)
     if engine == OWN:
         return lambda: session.run(feeds)
     session.close()
+    return peer(engine, options.model, options.threads, feeds)
+
+
+def peer(engine: str, model: str, threads: int, feeds: dict[str, Any]) -> Callable[[], Any]:
+    """One call of the model in one of `PEERS`, as a user of it would write it. Raises `UsageError` where it is missing."""
     maker = {"onnxruntime": _onnxruntime, "openvino": _openvino}[engine]
     try:
-        return maker(options.model, options.threads, feeds)
+        return maker(model, threads, feeds)
     except ImportError as error:
         raise UsageError(f"engine {engine}", "it is not installed", f"pip install {engine}") from error
 

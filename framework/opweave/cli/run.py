@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from opweave.cli.shared import made_up, model_arguments, pairs, shapes
+from opweave.cli.shared import loaded, made_up, model_arguments, shapes
 from opweave.errors import InputError, UsageError
 from opweave.report import seconds_text, table
 
@@ -31,15 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     if options.repeat < 1:
         raise UsageError(f"--repeat {options.repeat}", "it must be at least 1")
-    from opweave import api
-
-    session = api.load(
-        options.model,
-        options.devices,
-        optimise=not options.no_optimise,
-        pins=pairs(options.pin, "--pin"),
-        threads=options.threads,
-    )
+    session = loaded(options)
     wanted = shapes(options.shape)
     session.plan_for(wanted)  # names the shapes that do not fit
     feeds = made_up({n: t for n, t in session.inputs.items() if n not in _names(options.input)}, wanted)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from opweave.dtypes import DType
 from opweave.errors import UsageError
 from opweave.types import Dim, TensorType, Type
+
+if TYPE_CHECKING:
+    from opweave.session import Session
 
 UNKNOWN = 1  # the size that `run` gives to a dimension that neither the model nor --shape fixes
 
@@ -24,6 +27,19 @@ def model_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--no-optimise", action="store_true", help="take the graph as it was read")
     parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def loaded(options: argparse.Namespace) -> Session:
+    """A session as the arguments of `model_arguments` and `--threads` ask for."""
+    from opweave import api
+
+    return api.load(
+        options.model,
+        options.devices,
+        optimise=not options.no_optimise,
+        pins=pairs(options.pin, "--pin"),
+        threads=options.threads,
+    )
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
