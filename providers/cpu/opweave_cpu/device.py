@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _CLOCK = 2.5e9  # hertz, where all cores work
 _FLOPS_PER_CYCLE = {"avx512": 64, "native": 64, "avx2": 32, "generic": 8}  # float32, two FMA units
 _BANDWIDTH = 12e9  # bytes a second of one core
+_LAYOUTS = ("auto", "all", "off")
 _CONTROL = {"If", "Loop", "Scan"}
 
 
@@ -56,13 +57,19 @@ class CpuProvider(Provider):
         return [device_info()]
 
     def open(self, device_id: str, options: Mapping[str, Any]) -> Device:
-        """Options: `threads` (of one call; default all that the process may use), `fuse` (default True)."""
+        """Options: `threads` (of one call; default all that the process may use), `fuse` (default True),
+        `layout` (blocked layout of regions of convolutions: `auto`, `all`, `off`; default `auto`)."""
         if device_id != "cpu":
             raise UsageError(f"device {device_id!r}", "this provider has only 'cpu'")
-        unknown = set(options) - {"threads", "fuse"}
+        unknown = set(options) - {"threads", "fuse", "layout"}
         if unknown:
-            raise UsageError(f"option {sorted(unknown)[0]!r} of device 'cpu'", "it has threads and fuse")
-        return CpuDevice(_threads(options.get("threads")), bool(options.get("fuse", True)))
+            raise UsageError(f"option {sorted(unknown)[0]!r} of device 'cpu'", "it has threads, fuse and layout")
+        layout = options.get("layout", "auto")
+        if layout not in _LAYOUTS:
+            raise UsageError(
+                "option 'layout' of device 'cpu'", f"found {layout!r}", f"give one of {', '.join(_LAYOUTS)}"
+            )
+        return CpuDevice(_threads(options.get("threads")), bool(options.get("fuse", True)), layout)
 
 
 def _threads(wanted: Any) -> int:
@@ -105,10 +112,11 @@ def _processor() -> str:
 class CpuDevice(HostDevice):
     """Computes through the C++ core, and what it has no kernel for through the reference implementation."""
 
-    def __init__(self, threads: int, fuse: bool = True) -> None:
+    def __init__(self, threads: int, fuse: bool = True, layout: str = "auto") -> None:
         self.info = device_info()
         self.threads = threads
         self.fuse = fuse
+        self.layout = layout
         self._native = frozenset(core().operators())
 
     def unsupported(self, node: Node) -> str | None:
@@ -124,4 +132,4 @@ class CpuDevice(HostDevice):
     def compile(self, subgraph: Subgraph) -> CpuProgram:
         from opweave_cpu.program import CpuProgram
 
-        return CpuProgram(subgraph, self.threads, self.fuse)
+        return CpuProgram(subgraph, self.threads, self.fuse, self.layout)

@@ -70,9 +70,10 @@ class Lowering:
         if not native:
             inputs += [self._read(v) for v in captured.values()]
         outputs = [-1 if v is None else self._define(v) for v in node.outputs]
-        call: Callable[..., Any] = ReferenceCall(node, tuple(captured))
-        if node.domain == "opweave":
-            call = FusedCall(node, self._origins[result_name(node)])
+        call: Callable[..., Any] | None = ReferenceCall(node, tuple(captured))
+        if node.domain == "opweave":  # of blocked nodes the kernels refuse none
+            origins = self._origins.get(result_name(node))
+            call = FusedCall(node, origins) if origins else None
         kind = NATIVE if native else CALL
         return kind, node.name, node.op_type, node.domain, inputs, outputs, attributes or {}, call, [], None
 

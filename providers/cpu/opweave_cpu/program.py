@@ -15,6 +15,7 @@ from opweave_cpu import _core
 from opweave_cpu.crossing import plain
 from opweave_cpu.fuse import Fused
 from opweave_cpu.fuse import fuse as fuse_graph
+from opweave_cpu.layout import CHOICES, KERNEL, blocked_regions
 from opweave_cpu.lower import Lowering
 from opweave_cpu.quantised import integer_products
 
@@ -44,9 +45,11 @@ class ProfileRow:
 class CpuProgram(Program):
     """Runs a graph inside the core, without the GIL but where a node has no kernel."""
 
-    def __init__(self, graph: Graph, threads: int = 1, fuse: bool = True) -> None:
+    def __init__(self, graph: Graph, threads: int = 1, fuse: bool = True, layout: str = "auto") -> None:
         native = _core.operators()
         fused = fuse_graph(integer_products(graph), native) if fuse else Fused(graph)
+        if KERNEL in native:
+            fused = blocked_regions(fused, CHOICES[layout])
         lowering = Lowering(native, fused.origins)
         self._parts = lowering.values, lowering.block(fused.graph), threads
         self._constants = sum(int(v[2].nbytes) for v in lowering.values if isinstance(v[2], np.ndarray))
