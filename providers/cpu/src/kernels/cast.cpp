@@ -100,11 +100,21 @@ template <int Bits, bool Signed> void pack_step(const void* from, void* to, int6
     for (int64_t i = 0; i < n; ++i) y[i] = static_cast<uint8_t>(low_bits<Bits, Signed>(x[i]));
 }
 
-// How a type the processor does not compute in is reached: through `hub`.
-struct Bridge { DType hub; Step in, out; };
+// ONNX leaves open what a float out of range becomes; 0, as for NaN, is what ml_dtypes gives since 0.7.
+template <class A, int Bits, bool Signed> void whole_step(const void* from, void* to, int64_t n, CastRules) {
+    constexpr A low = Signed ? -(1 << (Bits - 1)) : 0, high = Signed ? (1 << (Bits - 1)) - 1 : (1 << Bits) - 1;
+    const A* x = static_cast<const A*>(from);
+    int32_t* y = static_cast<int32_t*>(to);
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i] > low - 1 && x[i] < high + 1 ? static_cast<int32_t>(x[i]) : 0;
+}
+
+// How a type the processor does not compute in is reached: through `hub`, and that from floats in a way of its own.
+struct Bridge { DType hub; Step in, out, from_f32 = nullptr, from_f64 = nullptr; };
 template <class T> constexpr Bridge narrow_bridge() { return {DType::F32, widen_step<T>, narrow_step<T>}; }
 template <class F> constexpr Bridge mini_bridge() { return {DType::F32, decode_step<F>, encode_step<F>}; }
-template <int Bits, bool Signed> constexpr Bridge int_bridge() { return {DType::I32, unpack_step<Bits, Signed>, pack_step<Bits, Signed>}; }
+template <int Bits, bool Signed> constexpr Bridge int_bridge() {
+    return {DType::I32, unpack_step<Bits, Signed>, pack_step<Bits, Signed>, whole_step<float, Bits, Signed>, whole_step<double, Bits, Signed>};
+}
 Bridge bridge(DType d) {
     switch (d) {
         case DType::F16: return narrow_bridge<f16>();
@@ -141,7 +151,10 @@ Converter::Converter(DType from, DType to, CastRules rules) : from_size_(size_of
     if (first.in) add(first.in, first.hub);
     bool reduces = first.hub == DType::F64 && last.out && last.hub == DType::F32;
     if (from == DType::Bool && first.hub != last.hub) add(from_bool, DType::U8);
-    if (first.hub != last.hub) add(reduces ? to_odd : plain_step(first.hub, last.hub), last.hub);
+    if (first.hub != last.hub) {
+        Step own = first.hub == DType::F32 ? last.from_f32 : first.hub == DType::F64 ? last.from_f64 : nullptr;
+        add(own ? own : reduces ? to_odd : plain_step(first.hub, last.hub), last.hub);
+    }
     if (last.out) add(last.out, to);
 }
 void Converter::add(Step step, DType to) {
