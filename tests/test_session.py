@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 
 import numpy as np
 import onnx
 import onnx.parser
 import opweave
 import pytest
-from opweave.errors import InputError, ModelError, UsageError
+from opweave.errors import InputError, ModelError, OpweaveError, UsageError
 
 MODEL = """<ir_version: 8, opset_import: ["": 17]>
 g (float[N, 3] x, float[3] w) => (float[N, 3] y, float[N] total) {
@@ -174,6 +175,43 @@ def test_what_cannot_be_loaded_is_said() -> None:
         opweave.load(model(), devices="cpu", pins={"Conv": "cpu"}).plan_for()
     with pytest.raises(ModelError):
         opweave.load(b"not a model")
+
+
+HUGE = [
+    "y = ConstantOfShape(n)",
+    "y = Expand(x, n)",
+    "y = Tile(x, n)",
+    "two = Concat<axis = 0>(n, n) big = Expand(x, two) y = Relu(big)",
+    "zero = Constant<value_int = 0>() one = Constant<value_int = 1>() s = Squeeze(n) y = Range(zero, s, one)",
+    "zero = Constant<value_ints = [0]>() p = Concat<axis = 0>(zero, n) y = Pad(x, p)",
+    'r = CastLike(n, x) y = Resize<mode = "nearest">(x, , r)',
+    "i = Constant<value_ints = [0]>() d = Squeeze(n) y = OneHot(i, d, v)",
+]
+
+
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("nodes", HUGE)
+def test_results_too_large_for_the_machine(nodes: str, constant: bool) -> None:
+    """2^40 elements, asked for by a value or by the model itself: one clear error, at once."""
+    size, given = ("", "int64[1] n, ") if not constant else (f"n = Constant<value_ints = [{2**40}]>()", "")
+    text = f"""<ir_version: 8, opset_import: ["": 17]>
+    g ({given}float[1] x, float[2] v) => (y) {{ {size} {nodes} }}"""
+    feeds = {"x": np.ones(1, np.float32), "v": np.ones(2, np.float32)}
+    if not constant:
+        feeds["n"] = np.array([2**40])
+    start = time.perf_counter()
+    with pytest.raises(OpweaveError) as caught:
+        opweave.load(model(text), devices="cpu").run(feeds)
+    assert time.perf_counter() - start < 5
+    assert "\n" not in str(caught.value)
+    assert caught.value.context.get("op")
+
+
+def test_attributes_that_contradict_the_operator_name_the_node() -> None:
+    text = """<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]>
+    g (float[1, 3] x) => (float[1, 3] y) { [bad] y = ai.onnx.ml.Normalizer<norm = "L7">(x) }"""
+    with pytest.raises(ModelError, match=r"Normalizer: norm is L7.*op ai\.onnx\.ml\.Normalizer"):
+        opweave.load(model(text), devices="cpu").run([np.ones((1, 3), np.float32)])
 
 
 def test_a_session_closes() -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from opweave import settings
-from opweave.errors import CompileRefused, OpweaveError, PlanError, UsageError
+from opweave.errors import CompileRefused, OpweaveError, PlanError, PluginError, UsageError
 from opweave.feeds import converted, ordered
 from opweave.graph import Graph
 from opweave.plans import Plan, Reason, ReasonCode, Stage
@@ -217,9 +217,9 @@ class Session:
         for stage in (s for p in plan.walk() for s in p.stages):
             try:
                 programs[id(stage)] = self._devices[stage.device].compile(stage.graph)
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 (a refusal, or the cause of what is raised)
                 if len(self._devices) == 1 or stage.device == "cpu":
-                    raise
+                    raise _failure(stage, error)  # noqa: B904 (the same error, or it is the cause)
                 refused.update(_refusals(stage, error))
         return programs, refused
 
@@ -277,6 +277,18 @@ def _refusals(stage: Stage, error: Exception) -> dict[tuple[str, str], Reason]:
     own = {n.name for n in stage.graph.nodes}
     named = set(error.nodes) & own if isinstance(error, CompileRefused) else set()
     return {(n, stage.device): Reason(ReasonCode.REFUSED, stage.device, text) for n in (named or own)}
+
+
+def _failure(stage: Stage, error: Exception) -> OpweaveError:
+    """What a device raised while it compiled, as an error of ours."""
+    if isinstance(error, OpweaveError):
+        return error.with_context(device=stage.device)
+    found = f"its provider raised {type(error).__name__}: {error}"
+    failure = PluginError(
+        f"compile stage {stage.index}", found, "report it to the provider's author", device=stage.device
+    )
+    failure.__cause__ = error
+    return failure
 
 
 def _caller(

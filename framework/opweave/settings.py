@@ -15,17 +15,18 @@ def debug() -> bool:
 
 def threads() -> int | None:
     """OPWEAVE_THREADS: threads of a call on the `cpu` device; default: what the process may use."""
-    text = os.environ.get("OPWEAVE_THREADS", "")
-    if not text:
-        return None
-    if not text.isdigit() or int(text) == 0:
-        raise UsageError("OPWEAVE_THREADS", f"found {text!r}", "give a number of at least 1")
-    return int(text)
+    return _positive("OPWEAVE_THREADS")
 
 
 def cpu_isa() -> str | None:
     """OPWEAVE_CPU_ISA: the instruction set of the `cpu` kernels (avx512, avx2, generic); default: the best there is."""
     return os.environ.get("OPWEAVE_CPU_ISA") or None
+
+
+def memory_limit() -> int | None:
+    """OPWEAVE_MEMORY_LIMIT: bytes that all calls on the `cpu` device together may use; default: three quarters of the
+    machine's memory, or of the control group's."""
+    return _positive("OPWEAVE_MEMORY_LIMIT")
 
 
 def disabled_plugins() -> frozenset[str]:
@@ -35,10 +36,7 @@ def disabled_plugins() -> frozenset[str]:
 
 def plan_cache() -> int:
     """OPWEAVE_PLAN_CACHE: how many input-shape signatures a session keeps plans for; default 32."""
-    text = os.environ.get("OPWEAVE_PLAN_CACHE", "32")
-    if not text.isdigit() or int(text) == 0:
-        raise UsageError("OPWEAVE_PLAN_CACHE", f"found {text!r}", "give a number of at least 1")
-    return int(text)
+    return _positive("OPWEAVE_PLAN_CACHE") or 32
 
 
 def cache_dir() -> Path:
@@ -47,6 +45,15 @@ def cache_dir() -> Path:
     if own:
         return Path(own)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "opweave"
+
+
+def _positive(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    if not text:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 2**62:
+        raise UsageError(name, f"found {text!r}", "give a number of at least 1")
+    return int(text)
 
 
 def _flag(name: str) -> bool:

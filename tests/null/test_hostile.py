@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import time
 import tracemalloc
 import warnings
@@ -12,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnx_models
 import pytest
+from mutants import byte_mutants, structural_mutants
 from onnx import TensorProto, helper
-from onnx_models import info, model, weight
+from onnx_models import EVERY, info, model, weight
 from opweave.errors import ModelError, UsageError
 from opweave.read import read_graph
 
@@ -293,74 +292,11 @@ def test_external_data_outside_its_file(tmp_path: Path, location: str, entries: 
     refuse(folder / "model.onnx", match)
 
 
-NUMBERS = (0, 1, -1, 2, 7, 99, 2**31 - 1, -(2**31), 2**40, 2**62, -(2**63))
-
-
-def places(message, found=None):
-    """Every scalar that is set in a message and those below it, as (message, field, index or None)."""
-    found = [] if found is None else found
-    for field, value in message.ListFields():
-        for index, item in enumerate(value) if field.is_repeated else [(None, value)]:
-            if field.message_type is not None:
-                places(item, found)
-                found.append((message, field, index))
-            else:
-                found.append((message, field, index))
-    return found
-
-
-def changed(proto, rng: random.Random) -> None:
-    """One scalar becomes another of its kind, or an element or field disappears."""
-    message, field, index = rng.choice(places(proto))
-    if field.message_type is not None or rng.random() < 0.2:
-        if index is None:
-            message.ClearField(field.name)
-        else:
-            del getattr(message, field.name)[index]
-        return
-    old = getattr(message, field.name) if index is None else getattr(message, field.name)[index]
-    new = old
-    if isinstance(old, str):
-        new = rng.choice(["", "x", "y", "Add", "If", "own", "zero", old + "_"])
-    elif isinstance(old, bytes):
-        new = rng.choice([b"", old[1:], old + b"\xff"])
-    elif isinstance(old, int):
-        kept = [n for n in NUMBERS if abs(n) < 2**31] if field.type in (field.TYPE_INT32, field.TYPE_ENUM) else NUMBERS
-        new = rng.choice(kept)
-    with contextlib.suppress(ValueError):  # an enumeration takes its own numbers only
-        if index is None:
-            setattr(message, field.name, new)
-        else:
-            getattr(message, field.name)[index] = new
-
-
-def structural_mutants(count: int, seed: int):
-    """Models that are sound protobuf and say something else than they should."""
-    rng = random.Random(seed)
-    for _ in range(count):
-        name = rng.choice(list(onnx_models.EVERY))
-        proto = onnx_models.EVERY[name]()
-        for _ in range(rng.randrange(1, 4)):
-            changed(proto, rng)
-        yield name, proto
-
-
-def mutants(count: int, seed: int):
-    """Bit flips, changed bytes, insertions and truncations of small models."""
-    rng = random.Random(seed)
-    sources = [(name, make().SerializeToString()) for name, make in onnx_models.EVERY.items()]
-    for _ in range(count):
-        name, source = rng.choice(sources)
-        data, at, kind = bytearray(source), rng.randrange(len(source)), rng.randrange(4)
-        if kind == 0:
-            del data[at:]
-        elif kind == 1:
-            data[at] ^= 1 << rng.randrange(8)
-        elif kind == 2:
-            data[at] = rng.randrange(256)
-        else:
-            data[at:at] = rng.randbytes(rng.randrange(1, 5))
-        yield name, bytes(data)
+def small_mutants(count: int, seed: int):
+    """As many of either kind."""
+    protos = {name: make() for name, make in EVERY.items()}
+    yield from byte_mutants({name: proto.SerializeToString() for name, proto in protos.items()}, count, seed)
+    yield from structural_mutants(protos, count, seed)
 
 
 def check(cases) -> None:
@@ -373,12 +309,10 @@ def check(cases) -> None:
 
 
 def test_mutants():
-    check(mutants(300, seed=0))
-    check(structural_mutants(300, seed=0))
+    check(small_mutants(300, seed=0))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_many_mutants(seed: int):
-    check(mutants(1000, seed))
-    check(structural_mutants(1000, seed))
+    check(small_mutants(1000, seed))

@@ -113,7 +113,8 @@ def test_zip_map_gives_a_dictionary_a_row() -> None:
         node("ZipMap", 1, domain="ai.onnx.ml", classlabels_strings=["a", "b"]),
         [np.array([[0.25, 0.75]], np.float32)],
     )
-    assert [dict(r) for r in rows] == [{"a": np.float32(0.25), "b": np.float32(0.75)}]
+    assert rows == [{"a": 0.25, "b": 0.75}]
+    assert type(rows[0]["a"]) is float
 
 
 def u8(*shape: int) -> list[Any]:

@@ -12,6 +12,7 @@ from opweave.errors import ExecutionError
 from opweave.graph import Node
 from opweave.reference import onnx_operators
 from opweave.reference.operators import Array, Kernel, plain
+from opweave.types import MapType, TensorType
 
 
 def _zip_map(node: Node, x: Array) -> list[dict[Any, Any]]:
@@ -21,7 +22,21 @@ def _zip_map(node: Node, x: Array) -> list[dict[Any, Any]]:
     rows = x.reshape(1, -1) if x.ndim < 2 else x
     if rows.shape[1] != len(labels):
         raise ExecutionError("ZipMap", f"{rows.shape[1]} columns for {len(labels)} class labels")
-    return [dict(zip(labels, row, strict=True)) for row in rows]
+    return [dict(zip(labels, row, strict=True)) for row in rows.tolist()]
+
+
+def _dict_vectorizer(node: Node) -> Kernel:
+    """The numbers of a dictionary are Python's: the type of the result is that of the map, or else its values'."""
+    kernel = onnx_operators.find(node)
+    assert kernel is not None
+    declared = node.inputs[0].type if node.inputs[0] is not None else None
+    kind = declared.value if isinstance(declared, MapType) else None
+
+    def run(inputs: Sequence[Any], outer: Mapping[str, Any]) -> tuple[Any, ...]:
+        (result,) = kernel(inputs, outer)
+        return (np.atleast_2d(result).astype(kind.dtype.numpy) if isinstance(kind, TensorType) else result,)
+
+    return run
 
 
 def _category_mapper(node: Node, x: Array) -> Array:
@@ -66,6 +81,7 @@ def _linear_classifier(node: Node) -> Kernel:
 OPERATORS: Mapping[tuple[str, str], Callable[[Node], Kernel]] = {
     ("ai.onnx.ml", "CastMap"): plain(_cast_map),
     ("ai.onnx.ml", "CategoryMapper"): plain(_category_mapper),
+    ("ai.onnx.ml", "DictVectorizer"): _dict_vectorizer,
     ("ai.onnx.ml", "LinearClassifier"): _linear_classifier,
     ("ai.onnx.ml", "ZipMap"): plain(_zip_map),
 }

@@ -32,6 +32,9 @@ def core() -> Any:
     except ImportError as e:
         raise ProviderUnavailable("the cpu provider", f"its C++ core cannot be loaded: {e}", "reinstall opweave") from e
     _select(settings.cpu_isa())
+    limit = settings.memory_limit()
+    if limit is not None:
+        _core.set_memory_limit(limit)
     return _core
 
 

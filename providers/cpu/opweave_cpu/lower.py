@@ -7,7 +7,7 @@ control flow with its bodies as blocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from opweave.errors import CompileRefused
 from opweave.graph import Graph, Node, Value
 from opweave.types import TensorType
 
+from opweave_cpu import _core
 from opweave_cpu.crossing import FusedCall, ReferenceCall, plain
 from opweave_cpu.fuse import result_name
 
@@ -70,12 +71,17 @@ class Lowering:
         if not native:
             inputs += [self._read(v) for v in captured.values()]
         outputs = [-1 if v is None else self._define(v) for v in node.outputs]
-        call: Callable[..., Any] | None = ReferenceCall(node, tuple(captured))
-        if node.domain == "opweave":  # of blocked nodes the kernels refuse none
-            origins = self._origins.get(result_name(node))
-            call = FusedCall(node, origins) if origins else None
+        call = self._call(node, tuple(captured))
         kind = NATIVE if native else CALL
         return kind, node.name, node.op_type, node.domain, inputs, outputs, attributes or {}, call, [], None
+
+    def _call(self, node: Node, captured: tuple[str, ...]) -> Any:
+        if node.domain == "opweave":  # of blocked nodes the kernels refuse none
+            origins = self._origins.get(result_name(node))
+            return FusedCall(node, origins) if origins else None
+        if node.operator == "ai.onnx.ml.ZipMap" and (labels := _labels(node)):
+            return _core.ZipMap(labels)
+        return ReferenceCall(node, captured)
 
     def _flow(self, kind: int, node: Node, inputs: list[int]) -> Instruction:
         names = ("then_branch", "else_branch") if kind == IF else ("body",)
@@ -100,6 +106,15 @@ def _control(node: Node) -> int | None:
         scanned = body.inputs[states:]
         return SCAN if _stackable(body.outputs[states:]) and _stackable(scanned) else None
     return None
+
+
+def _labels(node: Node) -> list[Any] | None:
+    """The classes of a ZipMap over float32."""
+    x = node.inputs[0].tensor if node.inputs and node.inputs[0] is not None else None
+    if x is None or x.dtype is not DType.FLOAT32:
+        return None
+    labels = node.attributes.get("classlabels_strings") or node.attributes.get("classlabels_int64s")
+    return list(labels) if labels else None
 
 
 def _stackable(values: Iterable[Value]) -> bool:

@@ -8,6 +8,7 @@
 
 namespace opweave {
 void bind_eager(nb::module_& m);
+void bind_objects(nb::module_& m);
 void bind_program(nb::module_& m);
 }
 
@@ -19,5 +20,6 @@ NB_MODULE(_core, m) {
     m.def("select_isa", &select_isa, nanobind::arg("name"));
     m.def("usable_threads", &usable_threads);
     bind_eager(m);
+    bind_objects(m);
     bind_program(m);
 }

@@ -1,6 +1,7 @@
 // The Python face of a program: building it from plain lists, and calling it.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -8,20 +9,12 @@
 #include <cstring>
 
 #include "bindings/convert.h"
+#include "bindings/objects.h"
 #include "core/program.h"
 
 namespace opweave {
 
 namespace {
-
-std::shared_ptr<void> hold(nb::handle object) {
-    object.inc_ref();
-    return std::shared_ptr<void>(object.ptr(), [](void* p) {
-        if (!Py_IsInitialized()) return;
-        nb::gil_scoped_acquire gil;
-        Py_DECREF(static_cast<PyObject*>(p));
-    });
-}
 
 nb::object object_of(const Slot& slot) { return nb::borrow(static_cast<PyObject*>(slot.object.get())); }
 
@@ -90,12 +83,6 @@ void set_tensor(Slot& slot, nb::handle array, DType dtype) {
     slot.set = true;
 }
 
-void set_object(Slot& slot, nb::handle object) {
-    slot = Slot();
-    slot.object = hold(object);
-    slot.set = true;
-}
-
 // callable(list of (array, code) | (object, 0) | None) -> list of the same for the outputs, None where there is none.
 class PythonCallable final : public Callable {
   public:
@@ -125,6 +112,14 @@ class PythonCallable final : public Callable {
     }
     std::shared_ptr<void> function_;
 };
+
+// What the core brings itself, or a function of Python's.
+std::shared_ptr<Callable> callable_of(nb::object object) {
+    if (object.is_none()) return nullptr;
+    std::shared_ptr<ZipMap> zip_map;
+    if (nb::try_cast(object, zip_map)) return zip_map;
+    return std::make_shared<PythonCallable>(object);
+}
 
 ValueInfo value_of(nb::handle h) {  // (code, shape | None, constant | None, key)
     ValueInfo value;
@@ -161,7 +156,7 @@ Instruction instruction_of(nb::handle h) {
     one.in = ints_of(h[4]);
     one.out = ints_of(h[5]);
     one.attrs = to_attrs(nb::cast<nb::dict>(nb::object(h[6])));
-    if (nb::object callable = h[7]; !callable.is_none()) one.callable = std::make_shared<PythonCallable>(callable);
+    one.callable = callable_of(nb::object(h[7]));
     for (nb::handle block : nb::object(h[8])) one.blocks.push_back(block_of(block));
     if (nb::object scan = h[9]; !scan.is_none()) {
         one.scan.scanned = nb::cast<int>(scan[0]);
@@ -179,17 +174,18 @@ Block block_of(nb::handle h) {
     return block;
 }
 
-[[noreturn]] void raise_failure(const NodeFailure& e) {
-    nb::object type = nb::module_::import_("opweave.errors").attr("ExecutionError");
-    nb::object error = type("running " + e.op + " on (" + e.operands + ")", e.what(), nb::arg("node") = e.node, nb::arg("op") = e.op);
+[[noreturn]] void raise_error(const char* name, const std::string& asked, const NodeFailure& e) {
+    nb::object type = nb::module_::import_("opweave.errors").attr(name);
+    nb::object error = type(asked, e.what(), nb::arg("node") = e.node, nb::arg("op") = e.op);
     PyErr_SetObject(type.ptr(), error.ptr());
     nb::raise_python_error();
 }
+[[noreturn]] void raise_failure(const NodeFailure& e) { raise_error("ExecutionError", "running " + e.op + " on (" + e.operands + ")", e); }
 
 class PyProgram {
   public:
     PyProgram(nb::list values, nb::tuple block, int threads, bool trusting)
-        : program_(values_of(values), block_of(block), threads, trusting) {}
+        : program_(built(values, block, threads, trusting)) {}
 
     nb::list call(nb::sequence arrays) { return call_with(arrays, nullptr); }
 
@@ -199,8 +195,7 @@ class PyProgram {
         nb::list table;
         for (const ProfileRow& row : rows) {
             const Instruction& i = *row.instruction;
-            table.append(nb::make_tuple(i.name, i.domain.empty() ? i.op : i.domain + "." + i.op, row.seconds,
-                                        i.kind == Kind::Native, row.flops, row.algorithm));
+            table.append(nb::make_tuple(i.name, i.operator_name(), row.seconds, !i.leaves_core(), row.flops, row.algorithm));
         }
         return nb::make_tuple(outputs, table);
     }
@@ -226,6 +221,13 @@ class PyProgram {
     }
 
   private:
+    static Program built(nb::list values, nb::tuple block, int threads, bool trusting) {
+        try {
+            return Program(values_of(values), block_of(block), threads, trusting);
+        } catch (const NodeFailure& e) {
+            raise_error("ModelError", "compile " + e.op, e);
+        }
+    }
     static std::vector<ValueInfo> values_of(nb::list values) {
         std::vector<ValueInfo> out;
         for (nb::handle h : values) out.push_back(value_of(h));
@@ -233,7 +235,7 @@ class PyProgram {
     }
     static void list_calls(const Block& block, nb::list& list) {
         for (const Instruction& i : block.code) {
-            if (i.kind == Kind::Call) list.append(nb::make_tuple(i.name, i.domain.empty() ? i.op : i.domain + "." + i.op));
+            if (i.leaves_core()) list.append(nb::make_tuple(i.name, i.operator_name()));
             for (const Block& inner : i.blocks) list_calls(inner, list);
         }
     }
@@ -326,6 +328,7 @@ void bind_program(nb::module_& m) {
         .def("memory", &PyProgram::memory)
         .def("calls", &PyProgram::calls);
     m.def("memory_limit", &memory_limit);
+    m.def("set_memory_limit", &set_memory_limit, nb::arg("nbytes"));
     m.def("trim_memory", &trim_memory);
 }
 

@@ -27,8 +27,7 @@ std::string describe(const Instruction& instruction, const Run& run) {
 }
 
 [[noreturn]] void fail(const Instruction& instruction, const Run& run, const std::string& what) {
-    std::string op = instruction.domain.empty() ? instruction.op : instruction.domain + "." + instruction.op;
-    throw NodeFailure(instruction.name, op, describe(instruction, run), what);
+    throw NodeFailure(instruction.name, instruction.operator_name(), describe(instruction, run), what);
 }
 
 void add_desc(std::vector<int64_t>& key, const TensorDesc& desc) {

@@ -80,15 +80,18 @@ void release(void* p, size_t size) {
     if (!cache().give(p, size)) std::free(p);
 }
 
-}  // namespace
-
-size_t memory_limit() {
-    static const size_t limit = [] {
+std::atomic<size_t>& limit() {
+    static std::atomic<size_t> bytes{[] {
         size_t physical = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
         return std::min(physical, cgroup_limit()) / 4 * 3;
-    }();
-    return limit;
+    }()};
+    return bytes;
 }
+
+}  // namespace
+
+size_t memory_limit() { return limit().load(std::memory_order_relaxed); }
+void set_memory_limit(size_t nbytes) { limit().store(nbytes, std::memory_order_relaxed); }
 
 std::shared_ptr<void> cached_buffer(size_t nbytes) {
     if (nbytes > memory_limit()) refuse(nbytes);

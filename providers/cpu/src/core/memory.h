@@ -13,8 +13,10 @@ struct OutOfMemory : std::runtime_error { using std::runtime_error::runtime_erro
 // 64-byte aligned, with 64 readable bytes past its end; goes back to the cache with its last owner.
 std::shared_ptr<void> cached_buffer(size_t nbytes);
 
-// Three quarters of the physical memory, or of the cgroup's limit where that is less.
+// What all calls together may use: three quarters of the physical memory, or of the cgroup's limit where that is less,
+// unless set.
 size_t memory_limit();
+void set_memory_limit(size_t nbytes);
 
 // Returns the cached blocks to the system.
 void trim_memory();

@@ -86,6 +86,8 @@ void Program::build_native(Instruction& instruction) {
         if (!instruction.callable) throw;
         instruction.kind = Kind::Call;
         return;
+    } catch (const std::exception& e) {
+        throw NodeFailure(instruction.name, instruction.operator_name(), "", e.what());
     }
     instruction.attrs = Attrs();
     prepare_static(instruction);

@@ -40,6 +40,7 @@ class Callable {
   public:
     virtual ~Callable() = default;
     virtual void run(const std::vector<const Slot*>& in, const std::vector<Slot*>& out) const = 0;
+    virtual bool native() const { return false; }  // it is no function of Python's
 };
 
 struct NodeFailure : std::runtime_error {
@@ -93,6 +94,9 @@ struct Instruction {
     std::shared_ptr<Callable> callable;       // Call; what a Native one becomes where there is no kernel
     std::vector<Block> blocks;                // then and else, or the body
     ScanForm scan;
+
+    bool leaves_core() const { return kind == Kind::Call && !callable->native(); }
+    std::string operator_name() const { return domain.empty() ? op : domain + "." + op; }
 };
 
 struct ValueInfo {
