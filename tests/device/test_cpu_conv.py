@@ -202,6 +202,24 @@ def test_many_channels_over_small_maps(
     np.testing.assert_allclose(got.astype(np.float64), np.maximum(wanted, 0), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("pads", [[0, 0], [7, 20], [20, 0], [0, 13]], ids=str)
+@pytest.mark.parametrize("groups", [1, 2])
+def test_frames_of_a_signal(core: Core, groups: int, pads: list[int], constant: bool) -> None:
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((3, groups, 300)), rng.standard_normal((35 * groups, 1, 33)) / 6
+    bias, residual = (
+        rng.standard_normal(35 * groups),
+        rng.standard_normal((3, 35 * groups, (267 + sum(pads)) // 16 + 1)),
+    )
+    attrs: dict[str, Any] = {"group": groups, "strides": [16], "pads": pads}
+    given = [a.astype(np.float32) for a in (x, w, bias, residual)]
+    wanted = np.maximum(conv(x, w, attrs) + bias[:, None] + residual, 0)
+    attrs["activation"] = "Relu"
+    (got,) = core.run("FusedConv", given, attrs, domain="opweave", threads=2, constant=constant)
+    np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-5)
+
+
 def test_no_channels_in_many_out(core: Core) -> None:
     bias = np.arange(40, dtype=np.float32)
     (y,) = core.run("Conv", [np.ones((1, 0, 5), np.float32), np.ones((40, 0, 2), np.float32), bias], constant=True)

@@ -98,6 +98,8 @@ def _convolution(node: Node) -> Form | None:
         return Form("BlockedDepthwise", inputs, _CONVOLUTION, dict(node.attributes), cost)
     if group > 1 and (depth % BLOCK or oc // group % BLOCK):
         return None
+    if depth == group == 1 and len(weights) == 3 and weights[2] >= BLOCK:
+        return None  # frames of a signal: a product of matrices
     plain = depth < _PLAIN_INPUT and group == 1
     roles = (Role.AS_IS if plain else Role.BLOCKED, *_CONVOLUTION[1:])
     rate = _WINOGRAD_FLOP if _winograd(node, weights) else _BLOCKED_FLOP

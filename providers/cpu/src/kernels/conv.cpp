@@ -1,7 +1,8 @@
 // Conv and opweave.FusedConv (X, W, bias, residual; the attributes of Conv, activation, activation_params), which
-// computes activation(conv(X, W) + bias + residual). Four ways: depthwise; a dot product per channel where there is one
-// output position; positions x channels where there are few of them, so that vectors are full; else channels x positions,
-// a matrix product whose right side, the columns of the window, is made a block at a time.
+// computes activation(conv(X, W) + bias + residual). Five ways: depthwise; a dot product per channel where there is one
+// output position; frames of a signal, which are rows that overlap, times channels; positions x channels where there are
+// few of them, so that vectors are full; else channels x positions, a matrix product whose right side, the columns of the
+// window, is made a block at a time.
 // float64 has plain loops. https://onnx.ai/onnx/operators/onnx__Conv.html
 #include <mutex>
 
@@ -13,11 +14,19 @@ namespace opweave {
 namespace OPWEAVE_ISA {
 namespace {
 
-enum class Way : uint8_t { Depthwise, Dot, Few, Product };
+enum class Way : uint8_t { Depthwise, Dot, Frames, Few, Product };
 
 constexpr int64_t kFewPositions = kPanel - 7, kFewChannels = 32;
 
-Way way_of(const ConvLayout& l) {
+// One long window over one channel (a filter bank, a short-time Fourier transform): its outputs are products with rows of x.
+bool is_framing(const ConvLayout& l) {
+    const Axis &h = l.window.axis[1], &w = l.window.axis[2];
+    return l.ic == 1 && l.window.axis[0].in * h.in * h.out == 1 && l.window.axis[0].trivial() && h.trivial() && w.dilation == 1 && w.kernel >= 16 && l.oc >= kFewChannels &&
+           w.pad + w.pad_end <= w.kernel;
+}
+
+template <class T> Way way_of(const ConvLayout& l) {
+    if (!is_narrow<T> && l.window.out_size() > 1 && is_framing(l)) return Way::Frames;
     if (Depthwise::applies(l)) return Way::Depthwise;
     if (l.window.out_size() == 1) return Way::Dot;
     return l.window.out_size() < kFewPositions && l.oc >= kFewChannels ? Way::Few : Way::Product;
@@ -26,7 +35,7 @@ Way way_of(const ConvLayout& l) {
 // Weights as float32, in the one form that a way wants; one matrix a group.
 struct ConvWeights {
     std::vector<PackedA> left;   // Product
-    std::vector<PackedB> right;  // Few
+    std::vector<PackedB> right;  // Frames and Few
     std::vector<float> rows;     // Depthwise and Dot, where they are not the operand itself
 };
 
@@ -42,7 +51,7 @@ template <class T> std::shared_ptr<const ConvWeights> make_weights(const Tensor&
     const int64_t oc = w.shape()[0] / groups, depth = w.shape().count(1);
     for (int64_t g = 0; g < groups; ++g) {
         const float* rows = (is_narrow<T> ? made->rows.data() : w.as<float>()) + g * oc * depth;
-        if (way == Way::Few) made->right.push_back(pack_b(rows, 1, depth, depth, oc));
+        if (way != Way::Product) made->right.push_back(pack_b(rows, 1, depth, depth, oc));
         else made->left.push_back(pack_a(rows, depth, 1, oc, depth));
     }
     made->rows = {};
@@ -60,9 +69,9 @@ class WeightStore {
         const bool plain = way == Way::Depthwise || way == Way::Dot;
         if (plain && !is_narrow<T>) return nullptr;  // the rows are read as they are
         std::lock_guard<std::mutex> guard(mutex_);
-        auto& slot = made_[plain ? 0 : way == Way::Few ? 1 : 2];
+        auto& slot = made_[plain ? 0 : way == Way::Product ? 2 : 1];
         if (!slot) {
-            const std::string scheme = "conv" + std::to_string(kPackedRows) + "x" + std::to_string(kPanel) + (plain ? "r" : way == Way::Few ? "b" : "a") + std::to_string(groups_) + name_of(constant_.dtype()) + constant_.shape().str();
+            const std::string scheme = "conv" + std::to_string(kPackedRows) + "x" + std::to_string(kPanel) + (plain ? "r" : way == Way::Product ? "a" : "b") + std::to_string(groups_) + name_of(constant_.dtype()) + constant_.shape().str();
             slot = packed_as<ConvWeights>(key_, scheme, [&] { return make_weights<T>(constant_, groups_, way); });
         }
         return slot;
@@ -79,7 +88,7 @@ class WeightStore {
 template <class T> class FloatConv final : public Prepared {
   public:
     FloatConv(const ConvLayout& layout, ActivationSpec activation, const WeightStore& store, const Tensor* in, int inputs)
-        : layout_(layout), way_(way_of(layout)), activation_(activation), weights_(store.get<T>(way_)), inputs_(inputs) {
+        : layout_(layout), way_(way_of<T>(layout)), activation_(activation), weights_(store.get<T>(way_)), inputs_(inputs) {
         if (way_ == Way::Depthwise) depthwise_ = std::make_unique<Depthwise>(layout);
         if constexpr (is_narrow<T>) {
             workspace = wide_bytes(layout.out.count());
@@ -87,7 +96,7 @@ template <class T> class FloatConv final : public Prepared {
                 if (in[i].present()) workspace += wide_bytes(in[i].count());
         }
         flops = layout.flops();
-        algorithm = way_ == Way::Depthwise ? "depthwise" : way_ == Way::Dot ? "dot" : way_ == Way::Few ? "gemm of positions" : layout.window.pointwise() ? "pointwise gemm" : "implicit gemm";
+        algorithm = name();
     }
 
     void run(const Context& context, const Tensor* in, const Tensor* out) const override {
@@ -98,7 +107,7 @@ template <class T> class FloatConv final : public Prepared {
         e.residual = inputs_ > 3 ? floats(in[3], at) : nullptr;
         e.ldr = layout_.window.out_size();
         auto made = weights_;
-        if (!made && (is_narrow<T> || way_ == Way::Product || way_ == Way::Few)) made = make_weights<T>(in[1], layout_.groups, way_);
+        if (!made && (is_narrow<T> || way_ >= Way::Frames)) made = make_weights<T>(in[1], layout_.groups, way_);
         if constexpr (is_narrow<T>) {
             float* wide = reinterpret_cast<float*>(at);
             compute(context.threads, in[0].as<T>(), made->rows.data(), made.get(), wide, e);
@@ -109,6 +118,15 @@ template <class T> class FloatConv final : public Prepared {
     }
 
   private:
+    const char* name() const {
+        switch (way_) {
+            case Way::Depthwise: return "depthwise";
+            case Way::Dot: return "dot";
+            case Way::Frames: return "gemm of frames";
+            case Way::Few: return "gemm of positions";
+            default: return layout_.window.pointwise() ? "pointwise gemm" : "implicit gemm";
+        }
+    }
     static size_t wide_bytes(int64_t count) { return static_cast<size_t>(round_up(count, 16)) * 4; }
     static const float* floats(const Tensor& t, char*& at) {
         if constexpr (is_narrow<T>) {
@@ -130,6 +148,8 @@ template <class T> class FloatConv final : public Prepared {
             Epilogue part = e;
             if (e.row_bias) part.row_bias += g * l.oc;
             if (e.residual) part.residual += i * l.oc * size;
+            if constexpr (!is_narrow<T>)
+                if (way_ == Way::Frames) return frames(x + i * l.window.in_size(), made->right[static_cast<size_t>(g)], y + i * l.oc * size, part, use);
             const Columns<T, float> columns(l.window, x + i * l.ic * l.window.in_size(), 0.f);
             float* to = y + i * l.oc * size;
             if (way_ == Way::Dot) return dot(columns, rows + g * l.oc * l.depth(), to, part, use);
@@ -144,6 +164,22 @@ template <class T> class FloatConv final : public Prepared {
         float* column = static_cast<float*>(scratch(1, static_cast<size_t>(k) * 4));
         columns.fill(0, k, 0, 1, column, 1);
         gemv(layout_.oc, k, rows, k, column, y, 1, e, threads);
+    }
+    void frames(const float* x, const PackedB& weights, float* y, const Epilogue& e, int threads) const {
+        const Axis& w = layout_.window.axis[2];
+        const int64_t n = w.out, oc = layout_.oc;
+        if (w.pad != 0 || w.start(n - 1) + w.kernel > w.in) {
+            const int64_t size = (n - 1) * w.stride + w.kernel, count = std::clamp<int64_t>(w.in, 0, size - w.pad);
+            float* padded = static_cast<float*>(scratch(1, static_cast<size_t>(size) * 4));
+            std::fill(padded, padded + w.pad, 0.f);
+            std::copy(x, x + count, padded + w.pad);
+            std::fill(padded + w.pad + count, padded + size, 0.f);
+            x = padded;
+        }
+        float* result = static_cast<float*>(scratch(2, static_cast<size_t>(n * oc) * 4));
+        gemm(n, oc, w.kernel, x, w.stride, weights.view(), result, oc, Epilogue{}, threads);
+        transpose(result, oc, n, oc, y, n);
+        if (!e.trivial()) apply_epilogue(e, oc, n, y, n);
     }
     // The columns of the window become rows, so does the result; the epilogue needs the final layout.
     void few(const Columns<T, float>& columns, const PackedB& weights, float* y, const Epilogue& e, int threads) const {
