@@ -18,7 +18,7 @@ _FLOATS = (np.float32, np.float64)
 
 
 @dataclass(frozen=True)
-class _Affine:
+class Affine:
     """y = x * scale + shift for each channel; either may be None."""
 
     source: Value
@@ -71,7 +71,7 @@ def fold_affine(node: Node, view: View) -> Rewrite | None:
     return Rewrite([_folded(layer, affine, node, view)])
 
 
-def _layer_before(node: Node, view: View) -> tuple[_Layer | None, _Affine | None]:
+def _layer_before(node: Node, view: View) -> tuple[_Layer | None, Affine | None]:
     for value in node.inputs[: 1 if node.op_type == "BatchNormalization" else 2]:
         producer = view.producer(value, *_LAYERS)
         if producer is not None and value is not None and view.only_reader(value) is node:
@@ -94,9 +94,9 @@ def _layer(node: Node) -> _Layer | None:
     return layer if bias is None or bias.shape == (layer.channels,) else None
 
 
-def _affine(node: Node, source: Value, layer: _Layer) -> _Affine | None:
+def _affine(node: Node, source: Value, layer: _Layer) -> Affine | None:
     if node.op_type == "BatchNormalization":
-        return _of_normalization(node, source)
+        return of_normalization(node, source)
     other = node.inputs[1] if node.inputs[0] is source else node.inputs[0]
     constant = array_of(other, layer.weights.nbytes)
     if constant is None or constant.dtype != layer.weights.dtype:
@@ -105,11 +105,11 @@ def _affine(node: Node, source: Value, layer: _Layer) -> _Affine | None:
     if vector is None or (node.op_type in ("Sub", "Div") and node.inputs[0] is not source):
         return None
     if node.op_type in ("Add", "Sub"):
-        return _Affine(source, None, vector if node.op_type == "Add" else -vector)
-    return _Affine(source, vector if node.op_type == "Mul" else 1 / vector, None)
+        return Affine(source, None, vector if node.op_type == "Add" else -vector)
+    return Affine(source, vector if node.op_type == "Mul" else 1 / vector, None)
 
 
-def _of_normalization(node: Node, source: Value) -> _Affine | None:
+def of_normalization(node: Node, source: Value) -> Affine | None:
     arrays = [array_of(v) for v in node.inputs[1:5]]
     if node.version < 14 or node.attributes.get("training_mode", 0) or any(v is not None for v in node.outputs[1:]):
         return None
@@ -122,7 +122,7 @@ def _of_normalization(node: Node, source: Value) -> _Affine | None:
     if (variance + epsilon <= 0).any():
         return None
     scale = gamma / np.sqrt(variance + epsilon)
-    return _Affine(source, scale, beta - mean * scale)
+    return Affine(source, scale, beta - mean * scale)
 
 
 def _per_channel(constant: Array, layer: _Layer) -> Array | None:
@@ -141,7 +141,7 @@ def _per_channel(constant: Array, layer: _Layer) -> Array | None:
     return np.broadcast_to(constant.reshape(-1), (layer.channels,))
 
 
-def _folded(layer: _Layer, affine: _Affine, node: Node, view: View) -> Node:
+def _folded(layer: _Layer, affine: Affine, node: Node, view: View) -> Node:
     dtype = layer.weights.dtype
     weights, bias = layer.node.inputs[1], layer.node.inputs[2] if len(layer.node.inputs) > 2 else None
     with np.errstate(all="ignore"):

@@ -12,6 +12,7 @@ from opweave.memory import Life, plan_memory
 from opweave.provider import Buffer, HostBuffer, Program, Stream
 
 from opweave_cpu import _core
+from opweave_cpu.affine import normalizations
 from opweave_cpu.crossing import plain
 from opweave_cpu.fuse import Fused
 from opweave_cpu.fuse import fuse as fuse_graph
@@ -47,7 +48,7 @@ class CpuProgram(Program):
 
     def __init__(self, graph: Graph, threads: int = 1, fuse: bool = True, layout: str = "auto") -> None:
         native = _core.operators()
-        fused = fuse_graph(integer_products(graph), native) if fuse else Fused(graph)
+        fused = fuse_graph(normalizations(integer_products(graph)), native) if fuse else Fused(graph)
         if KERNEL in native:
             fused = blocked_regions(fused, CHOICES[layout])
         lowering = Lowering(native, fused.origins)

@@ -89,6 +89,7 @@ class BlockedRows {
     template <class Rule, class Finish> void compute(const BlockedTaps& t, int64_t n, const Rule& rule, const Finish& finish) const {
         const int64_t key = dense_ && t.columns == w_.kernel && w_.stride <= 2 ? w_.kernel * 10 + w_.stride : 0;
         switch (key) {
+            case 11: return window_run<1, 1>(t, n, rule, finish);
             case 21: return window_run<2, 1>(t, n, rule, finish);
             case 22: return window_run<2, 2>(t, n, rule, finish);
             case 31: return window_run<3, 1>(t, n, rule, finish);

@@ -176,6 +176,7 @@ class Depthwise {
     template <class T> void load_band(const T* plane, int64_t row0, int64_t rows, float* buffer) const;
     template <class T> void load_row(const T* row, int64_t phase, float* to) const;
     template <class T> void some_bands(const T* x, int64_t first, int64_t count, const float* weights, float* y, const Epilogue& epilogue) const;
+    void scale(const float* x, const float* weights, float* y, const Epilogue& epilogue, int threads) const;
     void finish(const float* sums, int64_t out, int64_t row0, float* y, const Epilogue& epilogue) const;
     int64_t rows_from(int64_t row0) const { return std::min(band_, layout_.window.axis[1].out - row0); }
     int64_t bands() const { return ceil_div(layout_.window.axis[1].out, band_); }

@@ -7,6 +7,7 @@ namespace {
 
 constexpr int64_t kBufferFloats = 16 * 1024;  // what a band of input rows may take, where one output row allows it
 constexpr int64_t kMostTaps = 1024;
+constexpr int64_t kPiece = 2048;
 
 // to[i] = sum over t of weights[t] * from[offset[t] + i] for V vectors. K: the number of taps where known, else 0.
 template <int V, int K> void sum_taps(const float* from, const float* weights, const int64_t* offset, int64_t taps, float* to) {
@@ -123,8 +124,27 @@ void Depthwise::some_bands(const T* x, int64_t first, int64_t count, const float
     }
 }
 
+// One tap: channels are scaled, a piece at a time that the first-level cache holds until its epilogue is done.
+void Depthwise::scale(const float* x, const float* weights, float* y, const Epilogue& e, int threads) const {
+    const int64_t size = layout_.window.out_size(), channels = layout_.groups * layout_.oc, pieces = ceil_div(size, kPiece);
+    parallel_ranges(threads, layout_.batch * channels * pieces, ceil_div(4 * kPiece, size), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) {
+            const int64_t plane = i / pieces, first = i % pieces * kPiece, n = std::min(kPiece, size - first), at = plane * size + first;
+            const float* from = x + plane / layout_.oc * size + first;
+            const float weight = weights[plane % channels];
+            for (int64_t j = 0; j < n; ++j) y[at + j] = from[j] * weight;
+            Epilogue part = e;
+            if (e.row_bias) part.row_bias += plane % channels;
+            if (e.residual) part.residual += at;
+            apply_epilogue(part, 1, n, y + at, size);
+        }
+    });
+}
+
 template <class T> void Depthwise::run(const T* x, const float* weights, float* y, const Epilogue& e, int threads) const {
     const ConvLayout& l = layout_;
+    if constexpr (std::is_same_v<T, float>)
+        if (l.window.pointwise()) return scale(x, weights, y, e, threads);
     const int64_t work = band_ * l.window.axis[2].out * l.oc * l.window.taps();
     parallel_ranges(threads, l.batch * l.groups * bands(), together_ + 20000 / work, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i += together_) some_bands(x, i, std::min(together_, end - i), weights, y, e);
