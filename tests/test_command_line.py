@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_models
 import pytest
 from onnx import TensorProto, helper
@@ -181,6 +182,18 @@ def test_models_that_cannot_be_read(capsys: pytest.CaptureFixture[str], tmp_path
     if content is not None:
         path.write_bytes(content)
     assert "other.onnx" in fault_of(capsys, "plan", str(path))
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_sizes_that_were_made_up_are_told(capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str) -> None:
+    text = """<ir_version: 8, opset_import: ["": 17]>
+    g (float[1, 1, H, W] image, float[1, 1, 3, 3] k) => (float[1, 1, P, Q] y) { y = Conv(image, k) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    assert main([command, str(tmp_path / "m.onnx")]) in (1, 2)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "give --shape image=" in line
+    quick = [] if command == "run" else ["--rounds", "1", "--seconds", "0.01"]
+    assert main([command, str(tmp_path / "m.onnx"), "--shape", "image=1x1x5x5", *quick]) == 0
 
 
 def test_an_operator_that_nobody_has_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from opweave.graph import Graph, Node, Value
@@ -106,7 +106,6 @@ class Plan:
     steps: tuple[Step, ...]
     placements: Mapping[str, Placement]  # by node name
     seconds: float = 0.0
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def stages(self) -> tuple[Stage, ...]:

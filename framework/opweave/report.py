@@ -20,7 +20,7 @@ def plan_text(plan: Plan) -> str:
     head = f"{len(plan.placements)} nodes on " + (", ".join(f"{d} {n}" for d, n in used.most_common()) or "no device")
     stages, transfers = (sum(len(getattr(p, kind)) for p in plan.walk()) for kind in ("stages", "transfers"))
     head += f"; {stages} stages, {transfers} transfers, predicted {seconds_text(plan.seconds)}"
-    return "\n".join([head, *table(rows), *_fallback_lines(plan), *plan.notes])
+    return "\n".join([head, *table(rows), *_fallback_lines(plan)])
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -32,7 +32,6 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "outputs": _ends(plan.graph.outputs),
         "steps": [_step_json(s) for s in plan.steps],
         "placements": [_placement_json(p) for p in plan.placements.values()],
-        "notes": list(plan.notes),
     }
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from opweave.cli.shared import loaded, made_up, model_arguments, shapes
+from opweave.cli.shared import guessing, loaded, made_up, model_arguments, shapes
 from opweave.errors import ExecutionError, UsageError
 from opweave.report import seconds_text, table
 
@@ -88,6 +88,8 @@ def _caller(engine: str, options: argparse.Namespace) -> Callable[[], Any]:
     wanted = shapes(options.shape)
     feeds = made_up(session.inputs, wanted)
     if engine == OWN:
+        with guessing(session.inputs, wanted):
+            session.run(feeds)
         return lambda: session.run(feeds)
     session.close()
     return peer(engine, options.model, options.threads, feeds)

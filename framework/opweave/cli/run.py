@@ -7,11 +7,14 @@ import json
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from opweave.cli.shared import loaded, made_up, model_arguments, shapes
+from opweave.cli.shared import guessing, loaded, made_up, model_arguments, shapes
 from opweave.errors import InputError, UsageError
 from opweave.report import seconds_text, table
+
+if TYPE_CHECKING:
+    from opweave.session import Session
 
 HELP = "run a model on given or made-up inputs"
 RTOL, ATOL = 1e-3, 1e-4  # of --check: share of the output's range, and absolute
@@ -34,18 +37,26 @@ def main(options: argparse.Namespace) -> int:
     session = loaded(options)
     wanted = shapes(options.shape)
     session.plan_for(wanted)  # names the shapes that do not fit
-    feeds = made_up({n: t for n, t in session.inputs.items() if n not in _names(options.input)}, wanted)
-    feeds |= _files(options.input, session.inputs)
-    times, results = [], {}
-    for _ in range(options.repeat):
-        start = time.perf_counter()
-        results = session.run(feeds)
-        times.append(time.perf_counter() - start)
+    missing = {n: t for n, t in session.inputs.items() if n not in _names(options.input)}
+    feeds = made_up(missing, wanted) | _files(options.input, session.inputs)
+    with guessing(missing, wanted):
+        results, times = _runs(session, feeds, options.repeat)
     written = _write(options.output, results) if options.output else {}
     errors = _check(options.model, feeds, results) if options.check else None
     report = _report(results, times, written, errors)
     print(json.dumps(report, indent=2) if options.json else _text(report, session.plan))
     return 1 if errors is not None and any(not e["within"] for e in errors.values()) else 0
+
+
+def _runs(session: Session, feeds: Mapping[str, Any], count: int) -> tuple[dict[str, Any], list[float]]:
+    """The results of the last run, and the seconds of each."""
+    times: list[float] = []
+    results: dict[str, Any] = {}
+    for _ in range(count):
+        start = time.perf_counter()
+        results = session.run(feeds)
+        times.append(time.perf_counter() - start)
+    return results, times
 
 
 def _names(texts: list[str]) -> set[str]:

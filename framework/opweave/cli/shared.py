@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from opweave.dtypes import DType
-from opweave.errors import UsageError
+from opweave.errors import OpweaveError, UsageError
 from opweave.types import Dim, TensorType, Type
 
 if TYPE_CHECKING:
@@ -75,6 +76,19 @@ def made_up(types: Mapping[str, Type | None], given: Mapping[str, Sequence[Dim]]
 
     rng = np.random.default_rng(seed)
     return {name: _made_up(name, kind, given.get(name), rng) for name, kind in types.items()}
+
+
+@contextlib.contextmanager
+def guessing(types: Mapping[str, Type | None], given: Mapping[str, Sequence[Dim]]) -> Iterator[None]:
+    """A fault in here tells which inputs have sizes that nobody gave: a model may not take them."""
+    try:
+        yield
+    except OpweaveError as error:
+        open_shapes = {n: t.shape for n, t in types.items() if n not in given and isinstance(t, TensorType) and t.shape}
+        guessed = [n for n, shape in open_shapes.items() if not all(isinstance(d, int) for d in shape)]
+        if guessed:
+            error.hint = f"open sizes of {', '.join(guessed)} were taken as {UNKNOWN}: give --shape {guessed[0]}=..."
+        raise
 
 
 def _made_up(name: str, kind: Type | None, shape: Sequence[Dim] | None, rng: Any) -> Any:

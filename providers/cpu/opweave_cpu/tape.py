@@ -8,7 +8,6 @@ operand that is broadcast (a squeeze-and-excite gate, say) is not computed over 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 from opweave.dtypes import DType
@@ -128,17 +127,3 @@ def build(group: Sequence[Node]) -> tuple[dict[str, Any], list[Value], Value]:
     result = group[-1].outputs[0]
     assert result is not None
     return attributes, inputs, result
-
-
-def fuse(graph: Graph) -> Graph:
-    """The graph with every group replaced by one `opweave.Tape`, in the place of the group's last node."""
-    groups = group_elementwise(graph)
-    last = {id(group[-1]): group for group in groups}
-    inner = {id(node) for group in groups for node in group[:-1]}
-    nodes = [_tape(last[id(n)]) if id(n) in last else n for n in graph.nodes if id(n) not in inner]
-    return replace(graph, nodes=tuple(nodes)) if groups else graph
-
-
-def _tape(group: Sequence[Node]) -> Node:
-    attributes, inputs, result = build(group)
-    return Node(group[-1].name, "Tape", tuple(inputs), (result,), attributes, "opweave")
