@@ -369,6 +369,62 @@ def test_no_pass_at_all_and_unknown_ones():
         read_graph(proto, without=["nonsense"])
 
 
+LAST, FIRST = "Transpose<perm = [0, 2, 3, 1]>", "Transpose<perm = [0, 3, 1, 2]>"
+SUNK = {
+    "between convolutions": (
+        f"a = Conv(x, w) b = {LAST}(a) c = Mul(b, k) d = Add(c, l) e = Relu(d) f = {FIRST}(e) y = Conv(f, u)",
+        ["Conv", "Relu", "Conv"],
+    ),
+    "residual": (
+        f"a = Conv(x, w) b = {LAST}(a) c = Relu(b) d = {FIRST}(c) e = Conv(d, u) f = {LAST}(e) "
+        f"g = Add(f, c) h = {FIRST}(g) y = Conv(h, u)",
+        ["Conv", "Relu", "Conv", "Add", "Conv"],
+    ),
+    "to the end": (f"a = Conv(x, w) b = {LAST}(a) y = Clip(b, m)", ["Conv", "Clip", "Transpose"]),
+    "reduction": (f"a = Conv(x, w) b = {LAST}(a) y = ReduceMean<keepdims = 0>(b, axes)", ["Conv", "ReduceMean"]),
+    "reduction that keeps": (
+        f"a = Conv(x, w) b = {LAST}(a) c = ReduceMax(b, axes) d = Mul(b, c) y = {FIRST}(d)",
+        ["Conv", "ReduceMax", "Mul", "Identity"],
+    ),
+    "reduction over channels": (
+        f"a = Conv(x, w) b = {LAST}(a) y = ReduceSum<keepdims = 0>(b, last)",
+        ["Conv", "ReduceSum"],
+    ),
+    "turned reduction": (
+        "a = Conv(x, w) b = Transpose<perm = [3, 1, 2, 0]>(a) y = ReduceSum<keepdims = 0>(b, last)",
+        ["Conv", "ReduceSum", "Transpose"],
+    ),
+    "pad": (f"a = Conv(x, w) b = {LAST}(a) c = Pad(b, pads) y = {FIRST}(c)", ["Conv", "Pad", "Identity"]),
+    "concat": (
+        f"a = Conv(x, w) b = Conv(a, u) c = {LAST}(a) d = {LAST}(b) e = Concat<axis = -1>(c, d) y = {FIRST}(e)",
+        ["Conv", "Conv", "Concat", "Identity"],
+    ),
+    "another operand": (f"a = Conv(x, w) b = {LAST}(a) y = Add(b, x)", ["Conv", "Transpose", "Add"]),
+    "another reader": (
+        f"a = Conv(x, w) b = {LAST}(a) c = Relu(b) d = Softmax(b) y = Add(c, d)",
+        ["Conv", "Transpose", "Relu", "Softmax", "Add"],
+    ),
+    "not behind a map": (f"a = Relu(x) b = {LAST}(a) y = Exp(b)", ["Relu", "Transpose", "Exp"]),
+}
+
+
+@pytest.mark.parametrize("name", SUNK)
+def test_transposes_sink(name: str):
+    constants = {
+        "w": random(4, 4, 1, 1),
+        "u": random(4, 4, 1, 1),
+        "k": random(4),
+        "l": random(1, 1, 4),
+        "m": np.float32(-0.1),
+        "axes": np.int64([1, 2]),
+        "last": np.int64([-1]),
+        "pads": np.int64([0, 1, 2, 0, 0, 0, 3, 0]),
+    }
+    body, wanted = SUNK[name]
+    used = {k: v for k, v in constants.items() if f" {k})" in body}
+    check(model(body, "float[4,4,4,4] x", "y", **used), wanted)
+
+
 def test_optimising_twice_changes_nothing():
     for make in onnx_models.EVERY.values():
         once = read_graph(make())

@@ -21,6 +21,7 @@ from opweave.passes.gemm import gemm
 from opweave.passes.identity import identity
 from opweave.passes.normalise import layer_normalization, rms_normalization
 from opweave.passes.rewrite import Match, names_of, rewrite
+from opweave.passes.sink import sink_transposes
 from opweave.passes.softmax import flat_softmax
 from opweave.passes.types import infer_types
 from opweave.read.names import Names
@@ -32,6 +33,18 @@ def _of(match: Match) -> Pass:
     return lambda graph, names: rewrite(graph, match, names)
 
 
+def _repeated(match: Match) -> Pass:
+    """Until nothing is found: each match makes the next one's layer."""
+
+    def run(graph: Graph, names: Names) -> Graph:
+        before = None
+        while graph is not before:
+            graph, before = rewrite(graph, match, names), graph
+        return graph
+
+    return run
+
+
 PASSES: tuple[tuple[str, Pass], ...] = (
     ("dead", remove_dead),
     ("identity", _of(identity)),
@@ -40,7 +53,8 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("transpose_chain", _of(transpose_chain)),
     ("reshape_chain", _of(reshape_chain)),
     ("cast_chain", _of(cast_chain)),
-    ("fold_affine", _of(fold_affine)),
+    ("sink_transposes", sink_transposes),
+    ("fold_affine", _repeated(fold_affine)),
     ("flat_softmax", _of(flat_softmax)),
     ("gemm", _of(gemm)),
     ("gelu", _of(gelu)),
