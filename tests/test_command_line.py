@@ -125,6 +125,23 @@ def test_run_reads_writes_repeats_and_checks(
     assert "ok, largest error" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("sim")
+def test_profile_names_every_kernel(capsys: pytest.CaptureFixture[str], model: str) -> None:
+    assert main(["run", model, "--devices", "cpu", "--profile"]) == 0
+    text = capsys.readouterr().out
+    assert "stage 0 on cpu" in text
+    assert "opweave.FusedConv" in text
+    assert "of a peak of" in text
+    (stage,) = json_of(capsys, "run", model, "--devices", "cpu", "--profile")["profile"]
+    conv = next(k for k in stage["kernels"] if k["operator"] == "opweave.FusedConv")
+    assert conv["flops"] == 2 * (1 * 3 * 5 * 5) * (2 * 3 * 3)
+    assert conv["bytes"] == 4 * (2 * 25 + 3 * 25 + 3 * 2 * 9 + 3)
+    assert sum(k["seconds"] for k in stage["kernels"]) <= stage["seconds"]
+    steps = json_of(capsys, "run", model, "--devices", "sim:0,cpu", "--profile")["profile"]
+    assert [s["step"].split()[0] for s in steps].count("transfer") >= 2
+    assert any("sim:0" in s["step"] and s["step"].startswith("stage") for s in steps)
+
+
 def test_run_makes_up_inputs(capsys: pytest.CaptureFixture[str], model: str) -> None:
     assert json_of(capsys, "run", model, "--devices", "cpu", "--threads", "1")["outputs"][0]["type"] == "float32[1, 4]"
 

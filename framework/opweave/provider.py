@@ -113,6 +113,20 @@ class Stream:
         """Waits on the host until everything given to the stream is done."""
 
 
+@dataclass(frozen=True)
+class KernelTime:
+    """One kernel that ran: `flops` operations and `nbytes` read and written, 0 where they are not known; `algorithm` as the
+    program calls what it chose. Not `native`: the program left its device for the reference implementation."""
+
+    node: str
+    operator: str
+    seconds: float
+    native: bool = True
+    flops: float = 0.0
+    nbytes: int = 0
+    algorithm: str = ""
+
+
 class Program(ABC):
     """A compiled stage. Several requests may run it at once."""
 
@@ -123,6 +137,12 @@ class Program(ABC):
         `outputs` holds a buffer to fill where the shape was known, None where it was not: then the program allocates.
         Returns all outputs.
         """
+
+    def run_profiled(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer | None], stream: Stream
+    ) -> tuple[Sequence[Buffer], Sequence[KernelTime]]:
+        """As `run`, with the time of every kernel in the order they ran. Default: the kernels are not known."""
+        return self.run(inputs, outputs, stream), ()
 
     def output_specs(self, inputs: Sequence[TensorType]) -> Sequence[TensorType | None]:
         """Types of the outputs for these inputs, None where they depend on data. Default: nothing is known."""
@@ -153,6 +173,10 @@ class Device(ABC):
     @abstractmethod
     def copy(self, src: Buffer, dst: Buffer, stream: Stream) -> bool:
         """Copies equal-sized buffers, one of them in the device's domain. False: cannot, stage it through the host."""
+
+    def peak(self) -> float:
+        """Float32 operations a second that a profile takes for all there is. Default: what `info` says."""
+        return self.info.flops.get(DType.FLOAT32, 0.0)
 
     def cost(self, node: Node) -> float:
         """Predicted seconds of `node` here. Default: the roofline of `info`."""

@@ -6,6 +6,7 @@ device only where a value comes to the host.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from opweave.control import run_control
 from opweave.errors import ExecutionError, OpweaveError
 from opweave.graph import Graph, Value
 from opweave.plans import Control, Plan, Stage, Step, Transfer
-from opweave.provider import HOST, Buffer, Device, HostBuffer, Program, Stream
+from opweave.provider import HOST, Buffer, Device, HostBuffer, KernelTime, Program, Stream
 from opweave.types import TensorType
 
 Environment = dict[tuple[str, str], Buffer]  # (value, memory domain) -> where it lies
@@ -33,6 +34,15 @@ class _Use:
     dead: tuple[tuple[str, str], ...]
 
 
+@dataclass(frozen=True)
+class StepTime:
+    """One step that ran: its seconds, device work included, and what its program says of its kernels."""
+
+    step: Step
+    seconds: float
+    kernels: tuple[KernelTime, ...] = ()
+
+
 class Schedule:
     """A plan bound to open devices and compiled programs (by the `id` of the stage; those of bodies too)."""
 
@@ -43,14 +53,24 @@ class Schedule:
 
     def run(self, arrays: Sequence[Any]) -> list[Any]:
         """Outputs for inputs, in the graph's order."""
+        return self._run(arrays, None)
+
+    def profile(self, arrays: Sequence[Any]) -> tuple[list[Any], list[StepTime]]:
+        """As `run`, with the time of every step; each is waited for before the next begins."""
+        times: list[StepTime] = []
+        return self._run(arrays, times), times
+
+    def _run(self, arrays: Sequence[Any], times: list[StepTime] | None) -> list[Any]:
         graph = self.plan.graph
         where: Environment = {(v.name, HOST): HostBuffer(a) for v, a in zip(graph.inputs, arrays, strict=True)}
         streams: dict[str, Stream] = {}
         for use in self._uses:
-            if use.device is None:
-                _control(use, where)
+            if times is None:
+                _execute(use, where, streams, False)
             else:
-                _guarded(use, use.device, where, _stream(use.device, streams))
+                start = time.perf_counter()
+                kernels = _execute(use, where, streams, True)
+                times.append(StepTime(use.step, time.perf_counter() - start, tuple(kernels)))
             for key in use.dead:
                 where.pop(key, None)
         given = {id(a) for a in arrays}
@@ -91,6 +111,18 @@ def _stream(device: Device, streams: dict[str, Stream]) -> Stream:
     return streams[name]
 
 
+def _execute(use: _Use, where: Environment, streams: dict[str, Stream], profiled: bool) -> Sequence[KernelTime]:
+    """Runs a step; when it is profiled, until its device is done."""
+    if use.device is None:
+        _control(use, where)
+        return ()
+    stream = _stream(use.device, streams)
+    kernels = _guarded(use, use.device, where, stream, profiled)
+    if profiled:
+        stream.synchronize()
+    return kernels
+
+
 def _control(use: _Use, where: Environment) -> None:
     assert isinstance(use.step, Control)
     node = use.step.node
@@ -113,13 +145,14 @@ def _host(value: Value, where: Environment) -> Any:
     return buffer.array if isinstance(buffer, HostBuffer) else np.asarray(buffer)
 
 
-def _guarded(use: _Use, device: Device, where: Environment, stream: Stream) -> None:
+def _guarded(use: _Use, device: Device, where: Environment, stream: Stream, profiled: bool) -> Sequence[KernelTime]:
     """A provider's own errors keep their text and gain the place; any other exception becomes an `ExecutionError`."""
     try:
         if isinstance(use.step, Transfer):
             where[(use.step.value.name, use.step.target)] = _transfer(use.step, device, where, stream)
         elif isinstance(use.step, Stage):
-            _stage(use, use.step, device, where, stream)
+            return _stage(use, use.step, device, where, stream, profiled)
+        return ()
     except OpweaveError as error:
         raise error.with_context(device=device.info.id)  # noqa: B904 (the same error)
     except Exception as error:
@@ -130,15 +163,22 @@ def _guarded(use: _Use, device: Device, where: Environment, stream: Stream) -> N
         ) from error
 
 
-def _stage(use: _Use, stage: Stage, device: Device, where: Environment, stream: Stream) -> None:
+def _stage(
+    use: _Use, stage: Stage, device: Device, where: Environment, stream: Stream, profiled: bool
+) -> Sequence[KernelTime]:
     assert use.program is not None
     inputs = [where[(v.name, stage.domain)] for v in stage.graph.inputs]
     outputs = [_output(v, device) for v in stage.graph.outputs]
-    results = use.program.run(inputs, outputs, stream)
+    kernels: Sequence[KernelTime] = ()
+    if profiled:
+        results, kernels = use.program.run_profiled(inputs, outputs, stream)
+    else:
+        results = use.program.run(inputs, outputs, stream)
     if len(results) != len(outputs):
         raise ExecutionError(f"running stage {stage.index}", f"{len(results)} outputs instead of {len(outputs)}")
     for value, buffer in zip(stage.graph.outputs, results, strict=True):
         where[(value.name, stage.domain)] = _as_promised(value, buffer, stage)
+    return kernels
 
 
 def _as_promised(value: Value, buffer: Any, stage: Stage) -> Buffer:

@@ -23,7 +23,7 @@ from opweave.feeds import converted, ordered
 from opweave.graph import Graph
 from opweave.plans import Plan, Reason, ReasonCode, Stage
 from opweave.provider import HOST, Device, Program
-from opweave.scheduler import Schedule
+from opweave.scheduler import Schedule, StepTime
 from opweave.types import Dim, TensorType, Type
 
 Signature = tuple[tuple[int, ...] | None, ...]
@@ -100,6 +100,18 @@ class Session:
         arrays = self._arrays(() if inputs is None else inputs)
         results = dict(zip(self._names, self._find(arrays).call(arrays), strict=True))
         return results if outputs is None else self._chosen(results, outputs)
+
+    def profile(self, inputs: Mapping[str, Any] | Sequence[Any], runs: int = 5) -> list[StepTime]:
+        """The time of every step of the plan and of its kernels, of the fastest of `runs` runs after one to warm up."""
+        arrays = self._arrays(inputs)
+        compiled = self._find(arrays)
+        schedule = Schedule(compiled.plan, self._devices, compiled.programs)
+        schedule.run(arrays)
+        return min((schedule.profile(arrays)[1] for _ in range(max(runs, 1))), key=lambda s: sum(t.seconds for t in s))
+
+    def peak(self, device: str) -> float:
+        """Float32 operations a second that the device could do, as its provider knows or measures them."""
+        return self._devices[device].peak()
 
     def run_async(
         self, inputs: Mapping[str, Any] | Sequence[Any] | None = None, outputs: Sequence[str] | None = None

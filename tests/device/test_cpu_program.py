@@ -255,6 +255,12 @@ def test_profile_names_every_instruction() -> None:
     assert len(outputs) == 1
     assert rows
     assert all(r.native and r.seconds >= 0 for r in rows)
+    assert sum(r.nbytes for r in rows) >= 2 * 2 * 3 * 4
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_peak_is_that_of_vector_units(threads: int) -> None:
+    assert CpuDevice(threads).peak() > 2e9
 
 
 def test_provider() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from opweave.cli.shared import guessing, loaded, made_up, model_arguments, shapes
 from opweave.errors import InputError, UsageError
+from opweave.profiles import profile_json, profile_lines
 from opweave.report import seconds_text, table
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", metavar="DIR", help="write every output to DIR as .npy")
     parser.add_argument("--repeat", type=int, default=1, metavar="N", help="run N times and print the times")
     parser.add_argument("--threads", type=int, help="threads of a call on the cpu")
+    parser.add_argument("--profile", action="store_true", help="print the time of every kernel, the dearest first")
     parser.add_argument("--check", action="store_true", help="compare every output with the reference implementation")
 
 
@@ -44,7 +46,12 @@ def main(options: argparse.Namespace) -> int:
     written = _write(options.output, results) if options.output else {}
     errors = _check(options.model, feeds, results) if options.check else None
     report = _report(results, times, written, errors)
-    print(json.dumps(report, indent=2) if options.json else _text(report, session.plan))
+    profile = session.profile(feeds) if options.profile else []
+    peaks = {d: session.peak(d) for d in session.devices} if options.profile else {}
+    if options.json:
+        print(json.dumps(report | ({"profile": profile_json(profile, peaks)} if profile else {}), indent=2))
+    else:
+        print("\n".join([_text(report, session.plan), *profile_lines(profile, peaks)]))
     return 1 if errors is not None and any(not e["within"] for e in errors.values()) else 0
 
 

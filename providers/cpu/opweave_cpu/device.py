@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from opweave import settings
 from opweave.dtypes import DType
 from opweave.errors import ProviderUnavailable, UsageError
-from opweave.graph import Node
+from opweave.graph import Graph, Node, Value
 from opweave.provider import Device, DeviceInfo, DeviceKind, HostDevice, Provider, Subgraph
+from opweave.types import TensorType
 
 if TYPE_CHECKING:
     from opweave_cpu.program import CpuProgram
@@ -131,6 +132,16 @@ class CpuDevice(HostDevice):
         from opweave import reference
 
         return None if reference.supports(node) else f"neither a kernel nor a reference for {node.operator}"
+
+    def peak(self) -> float:
+        """Measured: multiply-adds in registers on all threads for some milliseconds, the best of a few times."""
+        from opweave_cpu.program import CpuProgram
+
+        y = Value("y", TensorType(DType.FLOAT32, (self.threads,)))
+        spin = Node("peak", "Peak", (), (y,), {"rounds": 20_000, "tasks": self.threads}, "opweave")
+        program = CpuProgram(Graph("peak", (), (y,), (spin,)), self.threads, fuse=False)
+        rows = [row for _ in range(50) for row in program.profile([])[1]]
+        return max(row.flops / row.seconds for row in rows)
 
     def compile(self, subgraph: Subgraph) -> CpuProgram:
         from opweave_cpu.program import CpuProgram

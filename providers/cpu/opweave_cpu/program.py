@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from opweave.graph import Graph, Value
 from opweave.memory import Life, plan_memory
-from opweave.provider import Buffer, HostBuffer, Program, Stream
+from opweave.provider import Buffer, HostBuffer, KernelTime, Program, Stream
 
 from opweave_cpu import _core
 from opweave_cpu.affine import normalizations
@@ -29,18 +29,6 @@ class MemoryUse:
     lower_bound: int
     constants: int
     workspace: int
-
-
-@dataclass(frozen=True)
-class ProfileRow:
-    """One instruction that ran. Not `native`: it left the core for Python."""
-
-    node: str
-    operator: str
-    seconds: float
-    native: bool
-    flops: float
-    algorithm: str
 
 
 class CpuProgram(Program):
@@ -71,13 +59,18 @@ class CpuProgram(Program):
         self._core = core
 
     def run(self, inputs: Sequence[Buffer], outputs: Sequence[Buffer | None], stream: Stream) -> Sequence[Buffer]:
-        results = self.call([b.array if isinstance(b, HostBuffer) else np.asarray(b) for b in inputs])
-        return [_deliver(r, o) for r, o in zip(results, outputs or [None] * len(results), strict=True)]
+        return _delivered(self.call(_arrays(inputs)), outputs)
 
-    def profile(self, arrays: Sequence[Any]) -> tuple[list[Any], list[ProfileRow]]:
+    def run_profiled(
+        self, inputs: Sequence[Buffer], outputs: Sequence[Buffer | None], stream: Stream
+    ) -> tuple[Sequence[Buffer], Sequence[KernelTime]]:
+        results, rows = self.profile(_arrays(inputs))
+        return _delivered(results, outputs), rows
+
+    def profile(self, arrays: Sequence[Any]) -> tuple[list[Any], list[KernelTime]]:
         """As `call`, with the time of every instruction."""
         outputs, rows = self._core.profile(self._plain(arrays))
-        return self._views(outputs), [ProfileRow(*row) for row in rows]
+        return self._views(outputs), [KernelTime(*row) for row in rows]
 
     def memory(self) -> MemoryUse:
         """What the program needs."""
@@ -110,6 +103,14 @@ def _extension(value: Value) -> Any:
     """The NumPy dtype of a value that crosses as a view; None for all others."""
     tensor = value.tensor
     return tensor.dtype.numpy if tensor is not None and tensor.dtype.is_extension else None
+
+
+def _arrays(buffers: Sequence[Buffer]) -> list[Any]:
+    return [b.array if isinstance(b, HostBuffer) else np.asarray(b) for b in buffers]
+
+
+def _delivered(results: Sequence[Any], targets: Sequence[Buffer | None]) -> list[Buffer]:
+    return [_deliver(r, t) for r, t in zip(results, targets or [None] * len(results), strict=True)]
 
 
 def _deliver(result: Any, target: Buffer | None) -> Buffer:

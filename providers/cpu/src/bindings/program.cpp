@@ -195,7 +195,7 @@ class PyProgram {
         nb::list table;
         for (const ProfileRow& row : rows) {
             const Instruction& i = *row.instruction;
-            table.append(nb::make_tuple(i.name, i.operator_name(), row.seconds, !i.leaves_core(), row.flops, row.algorithm));
+            table.append(nb::make_tuple(i.name, i.operator_name(), row.seconds, !i.leaves_core(), row.flops, row.nbytes, row.algorithm));
         }
         return nb::make_tuple(outputs, table);
     }

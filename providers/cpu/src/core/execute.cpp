@@ -26,6 +26,15 @@ std::string describe(const Instruction& instruction, const Run& run) {
     return text;
 }
 
+// Bytes of the tensors that an instruction reads and writes, each counted once.
+size_t moved(const Instruction& instruction, const Run& run) {
+    size_t nbytes = 0;
+    for (const std::vector<int>* slots : {&instruction.in, &instruction.out})
+        for (int slot : *slots)
+            if (slot >= 0 && run.slots[static_cast<size_t>(slot)].is_tensor()) nbytes += run.slots[static_cast<size_t>(slot)].tensor.desc.nbytes();
+    return nbytes;
+}
+
 [[noreturn]] void fail(const Instruction& instruction, const Run& run, const std::string& what) {
     throw NodeFailure(instruction.name, instruction.operator_name(), describe(instruction, run), what);
 }
@@ -85,6 +94,7 @@ void Program::execute(const Block& block, Run& run) const {
 
 void Program::step(const Instruction& instruction, Run& run) const {
     double start = run.profile ? now() : 0;
+    run.flops = 0, run.algorithm = "";
     switch (instruction.kind) {
         case Kind::Native: run_native(instruction, run); break;
         case Kind::Call: run_call(instruction, run); break;
@@ -93,8 +103,7 @@ void Program::step(const Instruction& instruction, Run& run) const {
         case Kind::Scan: return run_scan(instruction, run);
     }
     if (!run.profile) return;
-    const Prepared* p = instruction.prepared.get();
-    run.profile->push_back({&instruction, now() - start, p ? p->flops : 0, p ? p->algorithm : ""});
+    run.profile->push_back({&instruction, now() - start, run.flops, moved(instruction, run), run.algorithm});
 }
 
 void Program::gather_inputs(const Instruction& instruction, Run& run) const {
@@ -139,6 +148,7 @@ void Program::run_native(const Instruction& instruction, Run& run) const {
         if (info.offset < 0 && !info.direct) value = owned_slot(info.desc);
         out[i] = value.tensor;
     }
+    run.flops = instruction.prepared->flops, run.algorithm = instruction.prepared->algorithm;
     instruction.prepared->run({run.threads, run.workspace.get()}, run.operands.data(), out);
 }
 
@@ -172,6 +182,7 @@ void Program::run_dynamic(const Instruction& instruction, Run& run) const {
         out[i] = run.slots[static_cast<size_t>(slot)].tensor;
     }
     auto workspace = cached_buffer(entry->prepared->workspace);
+    run.flops = entry->prepared->flops, run.algorithm = entry->prepared->algorithm;
     entry->prepared->run({run.threads, workspace.get()}, run.operands.data(), out);
 }
 

@@ -119,6 +119,7 @@ struct ProfileRow {
     const Instruction* instruction;
     double seconds;
     double flops;
+    size_t nbytes;
     const char* algorithm;
 };
 
@@ -129,6 +130,8 @@ struct Run {
     std::vector<Tensor> operands;
     std::vector<int64_t> key;
     std::vector<ProfileRow>* profile = nullptr;
+    double flops = 0;             // of the instruction that runs, for the profile
+    const char* algorithm = "";
     int threads = 1;
 };
 
