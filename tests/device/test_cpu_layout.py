@@ -90,6 +90,17 @@ CASES = {
         "g (float[1,96,6,6] x) => (y, z) { y = Conv<group = 3>(x, u)  z = Conv<group = 4>(x, t) }",
         ["ToBlocked", "BlockedConv", "FromBlocked", "Conv"],
     ),
+    "pads and sizes": (
+        "g (float[1,3,9,8] x) => (y) { a = Conv(x, w)  p = Constant<value_ints = [0,0,1,0,0,0,0,3]>()  b = Pad(a, p) "
+        "s = Constant<value_floats = [1.0,1.0,2.0,1.5]>()  c = Resize(b, , s) "
+        'size = Constant<value_ints = [1,24,5,5]>()  d = Resize<mode = "linear">(c, , , size)  y = Softmax(d) }',
+        ["BlockedConv", "Pad", "Resize", "Resize", "FromBlocked", "Softmax"],
+    ),
+    "pads and sizes of channels": (
+        "g (float[1,16,9,8] x) => (y) { p = Constant<value_ints = [0,1,1,0,0,0,0,3]>()  b = Pad(x, p) "
+        "s = Constant<value_floats = [1.0,2.0,2.0,1.5]>()  y = Resize(b, , s) }",
+        ["Pad", "Resize"],
+    ),
     "in a body": (
         "g (bool c, float[1,3,9,8] x) => (float[1,24,7,6] y) { y = If(c) <then_branch = t () => (float[1,24,7,6] p) "
         "{ q = Conv(x, w)  p = Relu(q) }, else_branch = e () => (float[1,24,7,6] r) { m = Conv(x, w)  r = Neg(m) }> }",

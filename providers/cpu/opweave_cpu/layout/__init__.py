@@ -89,6 +89,8 @@ class _Rewriting:
     def _operand(self, value: Value | None, role: Role, result: Value, reader: Node) -> Value | None:
         if value is None or role is Role.AS_IS:
             return value
+        if role is Role.MADE:
+            return replace(value, name=self.names.unique(f"{reader.name}:{value.name}"))
         if role is Role.BY_CHANNEL:
             return blocked_constant(self.names.unique(f"{value.name}:blocked"), value, rank_of(result))
         if value.name not in self._blocked:

@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from opweave.dtypes import DType
-from opweave.graph import Node, Value
-from opweave.types import Dim
+from opweave.graph import Array, Constant, Node, Value
+from opweave.types import Dim, TensorType
 
 from opweave_cpu import tape
 from opweave_cpu.layout.shapes import BLOCK, blocks_of, channels_of, is_by_channel, is_single, maps_of, rank_of
@@ -29,6 +30,7 @@ class Role(enum.Enum):
     BLOCKED = enum.auto()
     AS_IS = enum.auto()
     BY_CHANNEL = enum.auto()  # a constant with one element a channel, which becomes a blocked one
+    MADE = enum.auto()  # a constant that stands for the plain operand
 
 
 @dataclass(frozen=True)
@@ -137,6 +139,60 @@ def _concat(node: Node) -> Form | None:
     return Form("Concat", node.inputs, roles, {"axis": axis}, _padding(node.outputs[0]), "", node.version)
 
 
+def _pad(node: Node) -> Form | None:
+    """Pads of positions; those of channels would tear blocks."""
+    x, pads, *rest = (*node.inputs, None)[:4]
+    result, amounts = maps_of(node.outputs[0]), _integers(pads)
+    if x is None or maps_of(x) is None or result is None or amounts is None or len(amounts) != 2 * len(result):
+        return None
+    begin, end = amounts[: len(result)], amounts[len(result) :]
+    if begin[1] or end[1] or len(node.inputs) > 3:
+        return None
+    inputs = (x, _made("pads", np.array([*begin, 0, *end, 0], np.int64)), *rest[:1])
+    roles = (Role.BLOCKED, Role.MADE, Role.AS_IS)[: len(inputs)]
+    return Form("Pad", inputs, roles, node.attributes, _padding(x) + _padding(node.outputs[0]), "", node.version)
+
+
+def _resize(node: Node) -> Form | None:
+    """Scales or sizes that leave batch and channels alone."""
+    x, roi, scales, sizes = (*node.inputs, None, None, None)[:4]
+    result = maps_of(node.outputs[0])
+    policy = node.attributes.get("keep_aspect_ratio_policy", "stretch")
+    if x is None or maps_of(x) is None or result is None or policy != "stretch" or "axes" in node.attributes:
+        return None
+    if node.attributes.get("coordinate_transformation_mode") == "tf_crop_and_resize" or (scales is None) == (
+        sizes is None
+    ):
+        return None
+    made = _with_lanes(scales, sizes, channels_of(x), len(result))
+    if made is None:
+        return None
+    inputs = (x, roi, made, None) if scales is not None else (x, roi, None, made)
+    roles = (Role.BLOCKED, Role.AS_IS, Role.MADE, Role.MADE)
+    return Form("Resize", inputs, roles, node.attributes, _padding(x) + _padding(node.outputs[0]), "", node.version)
+
+
+def _with_lanes(scales: Value | None, sizes: Value | None, channels: int, rank: int) -> Value | None:
+    """Constant scales or sizes of the plain axes, with the axis of lanes after them."""
+    given = scales if sizes is None else sizes
+    array = given.constant.array if given is not None and given.constant is not None else None
+    if array is None or array.shape != (rank,):
+        return None
+    if sizes is None:
+        return _made("scales", np.append(array, 1).astype(np.float32)) if (array[:2] == 1).all() else None
+    if array[1] != channels:
+        return None
+    return _made("sizes", np.array([array[0], blocks_of(channels), *array[2:], BLOCK], np.int64))
+
+
+def _integers(value: Value | None) -> list[int] | None:
+    return value.constant.array.ravel().tolist() if value is not None and value.constant is not None else None
+
+
+def _made(name: str, array: Array) -> Value:
+    return Value(name, TensorType(DType.of(array.dtype), array.shape), Constant(array))
+
+
 def _elementwise(node: Node) -> Form | None:
     """Every operand is blocked like the result, has one element, or is a constant with one a channel."""
     (result,) = node.writes()
@@ -166,5 +222,7 @@ _FORMS: Mapping[tuple[str, str], Callable[[Node], Form | None]] = {
     ("", "GlobalMaxPool"): _pool,
     ("", "GlobalAveragePool"): _pool,
     ("", "Concat"): _concat,
+    ("", "Pad"): _pad,
+    ("", "Resize"): _resize,
     ("opweave", "Tape"): _elementwise,
 }

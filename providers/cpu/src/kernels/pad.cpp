@@ -22,9 +22,11 @@ int64_t source_of(Mode mode, int64_t at, int64_t extent) {
     return m < extent ? m : period - m;
 }
 
-// Rows of the output: a straight run of the data between elements looked up one by one.
+// Rows of the output: a straight run of the data between units looked up one by one. A unit is what lies behind the last
+// dimension that gets pads, and the shapes end with that dimension.
 struct PadRun final : Prepared {
     Shape shape, padded;
+    int64_t unit = 1;                     // elements
     Mode mode = Mode::Constant;
     int64_t pads[kMaxRank] = {};          // before the data
     int64_t to = 0, from = 0, span = 0;   // last dimension: where its straight run begins, in the output and the data
@@ -32,16 +34,16 @@ struct PadRun final : Prepared {
     bool valued = false;                  // a constant value is given as input 2
 
     void run(const Context& context, const Tensor* in, const Tensor* out) const override {
-        if (padded.count() == 0) return;
+        if (padded.count() * unit == 0) return;
         static const char zero[16] = {};
         const char* value = valued ? in[2].as<char>() : zero;
         with_block_copy(element, [&](auto copy) {
-            const int64_t row = padded.back(), grain = 65536 / (row * static_cast<int64_t>(element)) + 1;
+            const int64_t row = padded.back(), size = unit * static_cast<int64_t>(element), grain = 65536 / (row * size) + 1;
             parallel_ranges(context.threads, padded.count() / row, grain, [&](int64_t begin, int64_t end) {
                 for (int64_t r = begin; r < end; ++r) {
                     const int64_t base = source_row(r);
-                    const char* source = base < 0 ? nullptr : in[0].as<char>() + base * static_cast<int64_t>(element);
-                    fill_row(out[0].as<char>() + r * row * static_cast<int64_t>(element), source, value, copy);
+                    const char* source = base < 0 ? nullptr : in[0].as<char>() + base * size;
+                    fill_row(out[0].as<char>() + r * row * size, source, value, copy);
                 }
             });
         });
@@ -61,11 +63,14 @@ struct PadRun final : Prepared {
     }
 
     template <class Copy> void fill_row(char* row, const char* source, const char* value, Copy copy) const {
-        const int64_t size = static_cast<int64_t>(element), length = padded.back(), pad = pads[padded.rank - 1];
+        const int64_t size = unit * static_cast<int64_t>(element), length = padded.back(), pad = pads[padded.rank - 1];
         auto each = [&](int64_t begin, int64_t end) {
             for (int64_t i = begin; i < end; ++i) {
                 const int64_t at = source ? source_of(mode, i - pad, shape.back()) : -1;
-                copy(row + i * size, at < 0 ? value : source + at * size);
+                char* to_unit = row + i * size;
+                if (at < 0) for (int64_t u = 0; u < unit; ++u) copy(to_unit + u * static_cast<int64_t>(element), value);
+                else if (unit == 1) copy(to_unit, source + at * size);
+                else std::memcpy(to_unit, source + at * size, static_cast<size_t>(size));
             }
         };
         if (!source || span == 0) return each(0, length);
@@ -98,6 +103,7 @@ class Pad final : public Kernel {
         if (run->shape.rank == 0) run->shape = run->padded = {1};
         run->mode = mode_;
         std::copy(pads[0], pads[0] + kMaxRank, run->pads);
+        take_unit(*run, pads);
         find_span(*run);
         return run;
     }
@@ -130,6 +136,14 @@ class Pad final : public Kernel {
                 throw BadOperand("dimension " + std::to_string(i) + " of " + shape.str() + " has nothing to pad with");
         }
         return wide;
+    }
+
+    static void take_unit(PadRun& run, const int64_t (*pads)[kMaxRank]) {
+        for (int d = run.shape.rank - 1; d > 0 && pads[0][d] == 0 && pads[1][d] == 0; --d) {
+            run.unit *= run.shape[d];
+            --run.shape.rank;
+            --run.padded.rank;
+        }
     }
 
     static void find_span(PadRun& run) {
